@@ -1,0 +1,21 @@
+"""Centralised training: all rows in one place, one optimiser from the first round to the last."""
+
+from dataclasses import dataclass
+
+from moonfed.core.algorithm import Local
+from moonfed.core.tree import zeros_like
+from moonfed.core.types import Facts, Fresh, Optim, Slots, State, Tensors, Trained, as_tensors
+
+
+@dataclass(frozen=True)
+class Continued(Local):
+    """Plain SGD whose momentum lives on from round to round."""
+
+    def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
+        return {"velocity": zeros_like(state.model.weights)}
+
+    def velocity(self, state: State, party: Slots) -> Tensors:
+        return as_tensors(party, "velocity")
+
+    def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
+        return {}, {"velocity": trained.velocity}

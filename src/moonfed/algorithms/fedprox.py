@@ -1,0 +1,23 @@
+"""FedProx (Li et al. 2020): stay near the round's global model, eq. 6 of Shi."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from moonfed.core.algorithm import Local, setting
+from moonfed.core.types import Outputs, Slots, State, Tensors
+
+
+@dataclass(frozen=True)
+class Proximal(Local):
+    """Cross-entropy plus mu/2 ||w - w_t||^2 over all parameters, buffers left out."""
+
+    mu: float = setting(0.01, "weight of the proximal term", ge=0)
+
+    def loss(
+        self, out: Outputs, y: Tensor, weights: Tensors, anchors: dict[str, Outputs], state: State, party: Slots
+    ) -> Tensors:
+        far = torch.stack([((w - state.model.weights[k]) ** 2).sum() for k, w in weights.items()]).sum()
+        return {"supervised": cross_entropy(out.logits, y), "proximal": self.mu / 2 * far}

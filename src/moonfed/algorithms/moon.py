@@ -1,0 +1,64 @@
+"""MOON (Li, He & Song 2021), eq. 3 and 7: pull the local representation towards the global model's
+and away from those of the party's own last k models."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from moonfed.core.algorithm import Local, setting
+from moonfed.core.types import (
+    Facts,
+    Fresh,
+    Optim,
+    Outputs,
+    Slots,
+    Snapshot,
+    State,
+    Tensors,
+    Trained,
+    as_snapshot,
+    as_tensor,
+)
+
+
+@dataclass(frozen=True)
+class Contrastive(Local):
+    """Cross-entropy plus mu times the model-contrastive loss."""
+
+    mu: float = setting(1.0, "weight of the contrastive term", ge=0)
+    temperature: float = setting(0.5, "tau, the temperature of the contrastive term", gt=0)
+    negatives: int = setting(1, "k, how many of the party's previous models are negatives", ge=1, le=1000)
+
+    def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
+        count = next(iter(state.model.weights.values())).new_zeros(())
+        return self._memory([state.model] * self.negatives, count)
+
+    def anchors(self, state: State, party: Slots) -> dict[str, Snapshot]:
+        return {"global": state.model} | {k: as_snapshot(party, k) for k in self._queue()}
+
+    def loss(
+        self, out: Outputs, y: Tensor, weights: Tensors, anchors: dict[str, Outputs], state: State, party: Slots
+    ) -> Tensors:
+        # Column 0 is the positive pair. A slot that is not filled yet takes no part: the first round has no negative
+        # and so, to the bit, FedAvg's step.
+        columns = [anchors["global"], *(anchors[k] for k in self._queue())]
+        sims = torch.stack([cosine_similarity(out.projection, a.projection, dim=-1) for a in columns], dim=-1)
+        empty = torch.arange(len(columns), device=sims.device) > as_tensor(party, "count")
+        logits = (sims / self.temperature).masked_fill(empty, -torch.inf)
+        contrast = cross_entropy(logits, torch.zeros_like(y))
+        return {"supervised": cross_entropy(out.logits, y), "contrastive": self.mu * contrast}
+
+    def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
+        # Newest first, the oldest falls out; the authors' queue copies one model into every slot for k >= 3.
+        models = [trained.model, *(as_snapshot(party, k) for k in self._queue())][: self.negatives]
+        count = torch.clamp(as_tensor(party, "count") + 1, max=self.negatives)
+        return {}, self._memory(models, count)
+
+    def _memory(self, models: list[Snapshot], count: Tensor) -> Slots:
+        slots: Slots = {"count": count}
+        return slots | dict(zip(self._queue(), models, strict=True))
+
+    def _queue(self) -> list[str]:
+        return [f"previous{i}" for i in range(self.negatives)]

@@ -1,0 +1,51 @@
+"""SOLO: every party trains a model of its own on its own rows, and nothing is ever sent."""
+
+from dataclasses import dataclass
+
+from moonfed.core.algorithm import Local, Server
+from moonfed.core.tree import zeros_like
+from moonfed.core.types import (
+    Facts,
+    Fresh,
+    Optim,
+    Population,
+    Slots,
+    Snapshot,
+    State,
+    Tensors,
+    Trained,
+    Upload,
+    as_snapshot,
+    as_tensors,
+)
+
+
+@dataclass(frozen=True)
+class Alone(Local):
+    """Plain SGD on the party's own model, with one optimiser from the first round to the last."""
+
+    own = "model"
+
+    def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
+        model = fresh(f"party{facts.party}")
+        return {"model": model, "velocity": zeros_like(model.weights)}
+
+    def start(self, state: State, party: Slots) -> Snapshot:
+        return as_snapshot(party, "model")
+
+    def velocity(self, state: State, party: Slots) -> Tensors:
+        return as_tensors(party, "velocity")
+
+    def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
+        return {}, {"model": trained.model, "velocity": trained.velocity}
+
+
+@dataclass(frozen=True)
+class Silent(Server):
+    """A server that takes nothing and sends nothing."""
+
+    def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
+        return {}
+
+    def step(self, state: State, total: Tensors, population: Population) -> State:
+        return state

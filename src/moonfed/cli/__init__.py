@@ -1,0 +1,5 @@
+"""The command line."""
+
+from moonfed.cli.main import main
+
+__all__ = ["main"]

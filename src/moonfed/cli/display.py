@@ -1,0 +1,91 @@
+"""Progress: a live line on a terminal, plain lines elsewhere; always on stderr, so that stdout stays the answer."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from moonfed.run.loop import Row
+from moonfed.run.trial import Trial
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Display:
+    """Shows how a run goes on, and notices Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self.began = time.perf_counter()
+        self.first = self.last = 0
+        self.bar: Progress | None = None
+
+    def start(self, trials: list[Trial]) -> None:
+        """Say where the trials start from."""
+        self.first = min(trial.round for trial in trials)
+        self.last = max(trial.config.train.rounds for trial in trials)
+        self.began = time.perf_counter()
+        if self.first:
+            errors.print(f"resumed after round {self.first} of {self.last}")
+        if self.bar is not None:
+            self.task = self.bar.add_task("round", total=self.last, completed=self.first, told="")
+
+    def after_round(self, round: int, rows: list[Row]) -> bool:
+        """Show a finished round; False once the user has asked to stop."""
+        told = told_of(rows)
+        if self.bar is not None:
+            self.bar.update(self.task, completed=round, told=told)
+        else:
+            spent = time.perf_counter() - self.began
+            left = spent / max(1, round - self.first) * (self.last - round)
+            errors.print(f"round {round}/{self.last}  {told}  {spent:.0f} s, {left:.0f} s left")
+        return not self.stopping
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Let the round end and be saved; a second Ctrl-C stops at once, at the last saved round."""
+        if self.stopping:
+            raise KeyboardInterrupt
+        self.stopping = True
+        errors.print("stopping after this round; press Ctrl-C again to stop at once")
+
+
+def told_of(rows: list[Row]) -> str:
+    """Say in a few words how a round went, averaged over the trials."""
+    if not rows:
+        return ""
+    parts = {k for row in rows for k in row["losses"]}
+    means = {k: _mean([row["losses"][k] for row in rows if k in row["losses"]]) for k in sorted(parts, reverse=True)}
+    losses = "  ".join(f"{k} {v:.3f}" for k, v in means.items())
+    return f"accuracy {_mean([row['accuracy'] for row in rows]):.1%}  {losses}"
+
+
+@contextmanager
+def showing() -> Iterator[Display]:
+    """Show progress while a run lasts."""
+    display = Display()
+    before = signal.signal(signal.SIGINT, display.interrupt)
+    try:
+        if sys.stderr.isatty():
+            columns = (
+                TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[told]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
+            with Progress(*columns, console=errors) as display.bar:
+                yield display
+        else:
+            yield display
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,119 @@
+"""One flag a setting, made from the settings themselves: a default has one home."""
+
+import inspect
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moonfed.core.errors import UserError
+from moonfed.run.config import SECTIONS, Config, flag_of, make_config
+from moonfed.run.rules import all_settings
+
+Values = dict[str, dict[str, Any]]
+PANELS = {
+    "data": "Data and split",
+    "model": "Network",
+    "algorithm": "Algorithm",
+    "train": "Local training",
+    "cohort": "Who takes part",
+    "run": "How it is run",
+}
+
+
+def with_settings(sections: Sequence[str], without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Give a command a flag for every setting of some sections; it gets those that were typed as `given`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p for name, p in inspect.signature(command).parameters.items() if name != "given"]
+        flags = {p.name: (s, n, p) for s in sections for n, p in _flags(s) if p.name not in without}
+
+        def called(**values: Any) -> None:
+            given: Values = {}
+            for key, (section, name, _) in flags.items():
+                if (value := values.pop(key)) is not None:
+                    given.setdefault(section, {})[name] = value
+            command(given=given, **values)
+
+        parameters = [*own, *(p for _, _, p in flags.values())]
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in parameters}
+        called.__doc__, called.__name__ = command.__doc__, command.__name__
+        return called
+
+    return decorate
+
+
+def read_settings(given: Values, file: Path | None, assignments: Sequence[str]) -> Values:
+    """Merge what a file, --set and the flags say: the later wins."""
+    values: Values = {}
+    for layer in (_from_file(file) if file else {}, _from_assignments(assignments), given):
+        for section, entries in layer.items():
+            if not isinstance(entries, dict):
+                raise UserError(f"{section} stands outside a section; sections are {', '.join(SECTIONS)}")
+            values.setdefault(section, {}).update(entries)
+    return values
+
+
+def configured(given: Values, file: Path | None, assignments: Sequence[str]) -> Config:
+    """Make the config of one trial."""
+    return make_config(read_settings(given, file, assignments))
+
+
+def _flags(section: str) -> list[tuple[str, inspect.Parameter]]:
+    """Make the parameters of a section: every field, and for the algorithm every setting of every rule."""
+    found: list[tuple[str, inspect.Parameter]] = []
+    for name, field in SECTIONS[section].model_fields.items():
+        default = "" if field.default is None else f" (default {_shown(name, field.default)})"
+        kind = bool if field.annotation is bool else str
+        found.append((name, _parameter(section, name, flag_of(section, name), f"{field.description}{default}", kind)))
+    if section == "algorithm":
+        for name, homes in all_settings().items():
+            help = "; ".join(dict.fromkeys(f.metadata["help"] for _, f in homes))
+            defaults = ", ".join(f"{algorithm} {f.default}" for algorithm, f in homes)
+            flag = "--" + name.replace("_", "-")
+            found.append((name, _parameter(section, name, flag, f"{help} (default {defaults})", str)))
+    return found
+
+
+def _parameter(section: str, name: str, flag: str, help: str, kind: type) -> inspect.Parameter:
+    option = typer.Option(flag, help=help, rich_help_panel=PANELS[section], show_default=False, metavar=_metavar(kind))
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(f"{section}_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _metavar(kind: type) -> str | None:
+    return None if kind is bool else "VALUE"
+
+
+def _shown(name: str, default: Any) -> str:
+    return {"stragglers_keep": "keep"}.get(name, "off" if default is False else str(default))
+
+
+def _from_file(path: Path) -> Values:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not TOML: {error}") from None
+
+
+def _from_assignments(assignments: Sequence[str]) -> Values:
+    values: Values = {}
+    for text in assignments:
+        place, equals, value = text.partition("=")
+        section, dot, name = place.strip().partition(".")
+        if not (equals and dot and name):
+            raise UserError(f"--set needs SECTION.NAME=VALUE, algorithm.mu=1 for one, got {text!r}")
+        values.setdefault(section, {})[name] = _literal(value.strip())
+    return values
+
+
+def _literal(text: str) -> Any:
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text

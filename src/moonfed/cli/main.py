@@ -1,0 +1,189 @@
+"""moonfed run, compare, partition, runs."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moonfed import __version__
+from moonfed.cli.display import errors, showing
+from moonfed.cli.flags import Values, configured, read_settings, with_settings
+from moonfed.core.errors import RunFailed, UserError
+
+app = typer.Typer(
+    help="Federated learning on non-IID data, built round MOON.\n\nStart with: moonfed compare moon fedavg",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Out = Annotated[Path | None, typer.Option("--out", help="run folder; default: a name made from the settings, in runs/")]
+File = Annotated[Path | None, typer.Option("--config", help="TOML file of settings, one table a section")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="SECTION.NAME=VALUE, any setting; may be repeated")]
+Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, to the same bits on a CPU")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"moonfed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+
+
+@app.command()
+@with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
+def run(
+    given: Values, out: Out = None, config: File = None, set: Set = None, resume: Resume = False, json: Json = False
+) -> None:
+    """Train one algorithm: moonfed run --algorithm moon --mu 5 --parties 10 --beta 0.5 --rounds 20 --seed 0."""
+    settings = configured(given, config, set or [])
+    from moonfed.run.session import run_trials
+
+    with showing() as display:
+        (outcome,) = run_trials([(settings, out)], resume, display.start, display.after_round)
+    last = outcome.rows[-1] if outcome.rows else None
+    if json:
+        _print_json(
+            {"folder": str(outcome.folder), "rounds": len(outcome.rows), "last": last, "failure": outcome.failure}
+        )
+    if outcome.failure is not None:
+        raise RunFailed(_with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
+    if not outcome.finished:
+        raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
+    if last is not None and not json:
+        typer.echo(f"{last['accuracy']:.1%} on the test set after {last['round']} rounds; {outcome.folder}")
+
+
+@app.command()
+@with_settings(("data", "model", "train", "cohort", "run"))
+def compare(
+    given: Values,
+    methods: Annotated[
+        list[str], typer.Argument(help="moon, fedavg, moon:mu=5, moon+fedavgm:server_momentum=0.9, ...")
+    ],
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")
+    ] = None,
+    out: Out = None,
+    config: File = None,
+    set: Set = None,
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
+    from moonfed.report.summary import summaries
+    from moonfed.report.table import compare_table
+    from moonfed.run.compare import plan_comparison
+    from moonfed.run.session import run_trials
+
+    values = read_settings(given, config, set or [])
+    folder, plan = plan_comparison(methods, seeds, values, out)
+    with showing() as display:
+        outcomes = run_trials([(c, path) for _, c, path in plan], resume, display.start, display.after_round)
+    found = summaries([(method, outcome) for (method, _, _), outcome in zip(plan, outcomes, strict=True)])
+    if json:
+        _print_json([summary.as_json() for summary in found])
+    else:
+        compare_table(found, outcomes[0].config)
+        typer.echo(f"runs: {folder}/METHOD/seed-N")
+    for outcome in outcomes:
+        if outcome.failure is not None:
+            raise RunFailed(_with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
+    if not all(outcome.finished for outcome in outcomes):
+        raise RunFailed(f"stopped early, saved in {folder}; go on with --resume")
+
+
+@app.command()
+@with_settings(("data",))
+def partition(
+    given: Values,
+    seed: Annotated[str, typer.Option("--seed", help="seed of the split", metavar="VALUE")] = "0",
+    config: File = None,
+    set: Set = None,
+    json: Json = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="draw the heat map of classes and parties: .png, .svg, .pdf")
+    ] = None,
+) -> None:
+    """Split the rows between parties and show who holds what."""
+    from moonfed.report.heatmap import draw_heatmap
+    from moonfed.report.table import partition_table
+    from moonfed.run.split import describe_split
+
+    values = read_settings(given, config, set or [])
+    values.setdefault("run", {})["seed"] = seed
+    settings = configured(values, None, [])
+    split = describe_split(settings)
+    if plot is not None:
+        draw_heatmap(split, plot)
+    if json:
+        _print_json(split)
+    else:
+        partition_table(split)
+        if plot is not None:
+            typer.echo(f"drawn to {plot}")
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="where to look")] = Path("runs"), json: Json = False
+) -> None:
+    """List what has been run: its last accuracy, and whether it can be resumed."""
+    from moonfed.report.table import runs_table
+    from moonfed.run.listing import list_runs
+
+    found = list_runs(folder)
+    if json:
+        _print_json(found)
+    else:
+        runs_table(found, folder)
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 1 the run failed, 2 the user's input was wrong."""
+    sys.exit(_main())
+
+
+def _main() -> int:
+    try:
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except UserError as error:
+        return _say(str(error), 2)
+    except RunFailed as error:
+        return _say(str(error), 1)
+    except KeyboardInterrupt:
+        return _say("stopped; what was saved can be continued with --resume", 1)
+    except BrokenPipeError:
+        return 1
+    except Exception as error:
+        # Typer brings its own copy of click in newer versions: its usage errors are told by what they can do.
+        if hasattr(error, "format_message"):
+            return _say(f"{error.format_message()} (moonfed --help shows what there is)", 2)  # type: ignore[attr-defined]
+        if type(error).__name__ == "Abort":
+            return _say("stopped", 1)
+        raise
+
+
+def _say(message: str, code: int) -> int:
+    errors.print(f"moonfed: {message}", markup=False)
+    return code
+
+
+def _with_advice(failure: str, folder: Path, rounds: int) -> str:
+    return f"{failure}; try a smaller --lr. The last good state, of round {rounds}, is in {folder}"
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))

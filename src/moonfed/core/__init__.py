@@ -1,0 +1,1 @@
+"""The shapes that travel between the layers, and the one extension point."""

@@ -1,0 +1,38 @@
+"""The only source of randomness: every draw is named, and the name decides it."""
+
+import hashlib
+import random
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def seed_for(trial: int, *names: str | int) -> int:
+    """Turn a trial's seed and the name of a draw into 63 bits, the same on every machine."""
+    text = "/".join(str(part) for part in (trial, *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def generator(trial: int, *names: str | int) -> np.random.Generator:
+    """Make the NumPy generator of a named draw."""
+    return np.random.Generator(np.random.PCG64(seed_for(trial, *names)))
+
+
+def published_numpy(seed: int) -> np.random.RandomState:
+    """Make NumPy's legacy stream, from which the published partitions were drawn."""
+    return np.random.RandomState(seed)
+
+
+def published_python(seed: int) -> random.Random:
+    """Make Python's stream, from which the published cohorts were drawn."""
+    return random.Random(seed)
+
+
+@contextmanager
+def torch_seeded(trial: int, *names: str | int) -> Generator[None]:
+    """Let torch's layers initialise themselves from a named draw, and leave torch's own stream untouched."""
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
+        torch.default_generator.manual_seed(seed_for(trial, *names))
+        yield

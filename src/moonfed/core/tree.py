@@ -1,0 +1,103 @@
+"""Arithmetic on dictionaries of tensors, and the flat form in which trees lie on disk."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from moonfed.core.types import Slots, Snapshot, Tensors
+
+T = TypeVar("T")
+vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore[reportUnknownMemberType]
+
+
+def tree_map(fn: Callable[..., Tensor], first: T, *others: T) -> T:
+    """Apply fn leaf by leaf to trees of dicts, named tuples and tensors of one shape."""
+    trees: tuple[Any, ...] = (first, *others)
+    head: Any = first
+    if isinstance(head, Tensor):
+        return fn(*trees)  # type: ignore[return-value]
+    if isinstance(head, dict):
+        return {k: tree_map(fn, *(t[k] for t in trees)) for k in head}  # type: ignore[return-value]
+    return type(head)(*(tree_map(fn, *parts) for parts in zip(*trees, strict=True)))
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """List every tensor of a tree, in order."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    parts: Any = tree.values() if isinstance(tree, dict) else tree  # type: ignore[union-attr]
+    return [leaf for part in parts for leaf in leaves(part)]
+
+
+def add(a: Tensors, b: Tensors) -> Tensors:
+    """a + b."""
+    return {k: a[k] + b[k] for k in a}
+
+
+def sub(a: Tensors, b: Tensors) -> Tensors:
+    """a - b."""
+    return {k: a[k] - b[k] for k in a}
+
+
+def scale(a: Tensors, by: float | Tensor) -> Tensors:
+    """a times a number."""
+    return {k: v * by for k, v in a.items()}
+
+
+def zeros_like(a: Tensors) -> Tensors:
+    """Zeros of a's shapes."""
+    return {k: torch.zeros_like(v) for k, v in a.items()}
+
+
+def norm(a: Tensors) -> Tensor:
+    """The Euclidean norm over all entries."""
+    return vector_norm(torch.stack([vector_norm(v) for v in a.values()]))
+
+
+def nbytes(tree: Any) -> int:
+    """Bytes that the tensors of a tree take."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves(tree))
+
+
+def finite(tree: Any) -> bool:
+    """Whether every floating-point entry of a tree is a finite number."""
+    return all(bool(torch.isfinite(leaf).all()) for leaf in leaves(tree) if leaf.is_floating_point())
+
+
+def prefixed(name: str, a: Tensors) -> Tensors:
+    """Put name/ before every key."""
+    return {f"{name}/{k}": v for k, v in a.items()}
+
+
+def under(name: str, a: Tensors) -> Tensors:
+    """Take the entries below name/, without it."""
+    start = f"{name}/"
+    return {k[len(start) :]: v for k, v in a.items() if k.startswith(start)}
+
+
+def pack(slots: Slots) -> Tensors:
+    """Flatten slots into one dictionary of tensors whose keys say what each was."""
+    flat: Tensors = {}
+    for name, value in slots.items():
+        if isinstance(value, Tensor):
+            flat[name] = value
+        elif isinstance(value, Snapshot):
+            flat |= prefixed(f"{name}/weights", value.weights) | prefixed(f"{name}/buffers", value.buffers)
+        else:
+            flat |= prefixed(f"{name}/tensors", value)
+    return flat
+
+
+def unpack(flat: Tensors) -> Slots:
+    """Rebuild what pack flattened."""
+    slots: Slots = {}
+    for name in dict.fromkeys(key.split("/", 1)[0] for key in flat):
+        if name in flat:
+            slots[name] = flat[name]
+            continue
+        below = under(name, flat)
+        tensors = under("tensors", below)
+        slots[name] = tensors or Snapshot(under("weights", below), under("buffers", below))
+    return slots

@@ -1,0 +1,34 @@
+"""The embedded data: scikit-learn's 1,797 real handwritten digits, 8x8 pixels, 17 grey levels."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from moonfed.data.dataset import Dataset, Recipe
+
+# The rows lie in the order of the forms they were written on; the last three forms, from this row on, are the test
+# set, so that the model is judged on hands it has not seen.
+FIRST_TEST_ROW = 1415
+
+
+def digits() -> Dataset:
+    """Load the digits: 1,415 training rows and 382 test rows."""
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    images = torch.from_numpy(np.asarray(bunch["images"], dtype=np.uint8)).unsqueeze(1)
+    labels = torch.from_numpy(np.asarray(bunch["target"], dtype=np.int64))
+    train = images[:FIRST_TEST_ROW].double()
+    return Dataset(
+        name="digits",
+        images=images[:FIRST_TEST_ROW],
+        labels=labels[:FIRST_TEST_ROW],
+        test_images=images[FIRST_TEST_ROW:],
+        test_labels=labels[FIRST_TEST_ROW:],
+        classes=10,
+        mean=(round(train.mean().item(), 4),),
+        std=(round(train.std().item(), 4),),
+        recipe=Recipe(),
+        batch=16,
+    )

@@ -1,0 +1,42 @@
+"""The plan of a party's round: every row, crop and flip of every step, drawn ahead."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from moonfed.core.seeds import generator
+from moonfed.data.dataset import Recipe
+from moonfed.data.partition import Rows
+
+
+class Plan(NamedTuple):
+    """What a party sees, step by step."""
+
+    rows: Tensor  # int64 [step, batch]
+    crops: Tensor  # int64 [step, batch, 2]: top and left of the crop in the padded picture
+    flips: Tensor  # bool [step, batch]
+
+
+def draw_plan(
+    trial: int, round: int, party: int, rows: Rows, epochs: int, batch: int, recipe: Recipe, work: float = 1.0
+) -> Plan:
+    """Draw a plan: each epoch a new order of the rows, an incomplete last batch dropped, as published.
+
+    work is the share of its steps that the party gets done before the round ends.
+    """
+    rng = generator(trial, "plan", round, party)
+    steps = len(rows) // batch
+    order = np.stack([rng.permutation(rows)[: steps * batch] for _ in range(epochs)]).reshape(epochs * steps, batch)
+    crops = rng.integers(0, 2 * recipe.pad + 1, size=(*order.shape, 2))
+    flips = rng.random(order.shape) < (0.5 if recipe.flip else 0.0)
+    done = max(1, int(work * len(order)))
+    return Plan(*(torch.from_numpy(part[:done]) for part in (order, crops, flips)))
+
+
+def probe_plan(rows: Rows, batch: int, recipe: Recipe) -> Plan:
+    """Plan one unaugmented pass over the rows in order, full batches only: what a party's gradient is measured on."""
+    order = torch.from_numpy(np.array(rows[: len(rows) // batch * batch])).reshape(-1, batch)
+    crops = torch.full((*order.shape, 2), recipe.pad)
+    return Plan(order, crops, torch.zeros_like(order, dtype=torch.bool))

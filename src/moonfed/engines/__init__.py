@@ -1,0 +1,38 @@
+"""Engines own loops and devices; every one answers the same call and passes the same tests."""
+
+import copy
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from moonfed.engines.local import Done, Job, Nets
+from moonfed.engines.sequential import Sequential
+from moonfed.engines.stacked import Stacked
+
+
+class Engine(Protocol):
+    """Trains the parties of a round."""
+
+    def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
+        """Train every job's party; results come in the order of the jobs."""
+        ...
+
+
+ENGINES: dict[str, type[Sequential] | type[Stacked]] = {"sequential": Sequential, "stacked": Stacked}
+
+
+def nets_of(model: nn.Module) -> Nets:
+    """Take a model's code twice, once for training and once frozen; its weights are never read."""
+    return Nets(copy.deepcopy(model).requires_grad_(False).train(), copy.deepcopy(model).requires_grad_(False).eval())
+
+
+def pick_device(name: str) -> torch.device:
+    """Turn a device setting into a device; auto is the GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+__all__ = ["ENGINES", "Done", "Engine", "Job", "Nets", "nets_of", "pick_device"]

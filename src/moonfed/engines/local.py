@@ -1,0 +1,163 @@
+"""The only SGD of the package, and what every engine does before and after it."""
+
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+
+from moonfed.core.algorithm import Local
+from moonfed.core.tree import norm, scale, sub, tree_map
+from moonfed.core.types import Optim, Outputs, Slots, Snapshot, State, Tensors, Trained, Upload
+from moonfed.data.augment import gather
+from moonfed.data.dataset import Dataset
+from moonfed.data.plan import Plan
+
+CHUNK = 16  # steps that are gathered, augmented and shown to the anchors at once
+
+
+@dataclass(frozen=True)
+class Job:
+    """One party's round of one trial, ready to run."""
+
+    party: int
+    local: Local
+    state: State
+    slots: Slots
+    plan: Plan
+    lr: float
+    momentum: float
+    weight_decay: float
+    probe: Plan | None = None  # where the party's gradient is measured before and after, if it is
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a job gave."""
+
+    upload: Upload
+    slots: Slots
+    losses: Tensors  # each named part of the loss: [step], on the CPU
+    gamma: float | None = None  # norm of the local gradient after over before
+
+
+class Nets(NamedTuple):
+    """The network twice, as code without weights of its own: for the steps, and for anchors and evaluation."""
+
+    training: nn.Module
+    frozen: nn.Module
+
+
+class Carry(NamedTuple):
+    """What changes from step to step."""
+
+    model: Snapshot
+    velocity: Tensors
+
+
+class Fixed(NamedTuple):
+    """What a step may read and no step changes."""
+
+    state: State
+    party: Slots
+    optim: Optim
+    floats: Tensors  # the rule's float settings, one value a lane
+
+
+class Seen(NamedTuple):
+    """A batch and what the anchors say of it."""
+
+    x: Tensor
+    y: Tensor
+    anchors: dict[str, Outputs]
+
+
+def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
+    """Ask the rule where a job starts from, and through which anchors it looks."""
+    state = job.state._replace(kept={})
+    start = job.local.start(state, job.slots)
+    unit = next(iter(start.weights.values()))
+    optim = Optim(*(unit.new_tensor(v) for v in (job.lr, job.momentum, job.weight_decay)))
+    floats = {k: unit.new_tensor(v) for k, v in float_settings(job.local).items()}
+    carry = Carry(start, job.local.velocity(state, job.slots))
+    return carry, Fixed(state, job.slots, optim, floats), job.local.anchors(state, job.slots)
+
+
+def float_settings(local: Local) -> dict[str, float]:
+    """List the settings of a rule that may differ from lane to lane."""
+    return {f.name: getattr(local, f.name) for f in fields(local) if f.type is float}  # type: ignore[arg-type]
+
+
+def look(net: nn.Module, anchor: Snapshot, x: Tensor) -> Outputs:
+    """See a batch through a frozen model."""
+    return functional_call(net, (anchor.weights, anchor.buffers), (x,))
+
+
+def step(net: nn.Module, local: Local, carry: Carry, seen: Seen, fixed: Fixed) -> tuple[Carry, Tensors]:
+    """Take one step of SGD with momentum and weight decay; return the parts of its loss too."""
+    rule = replace(local, **fixed.floats) if fixed.floats else local  # type: ignore[type-var]
+    grads, parts, buffers = gradient(net, rule, carry.model, seen, fixed)
+    grads = rule.correct(grads, fixed.state, fixed.party)
+    optim, weights = fixed.optim, carry.model.weights
+    velocity = {k: optim.momentum * v + (grads[k] + optim.weight_decay * weights[k]) for k, v in carry.velocity.items()}
+    model = Snapshot({k: w - optim.lr * velocity[k] for k, w in weights.items()}, buffers)
+    return Carry(rule.nudge(model, optim, fixed.state, fixed.party), velocity), parts
+
+
+def gradient(
+    net: nn.Module, rule: Local, model: Snapshot, seen: Seen, fixed: Fixed
+) -> tuple[Tensors, Tensors, Tensors]:
+    """Differentiate a rule's loss; return gradients, loss parts, and the buffers after the forward pass."""
+
+    def objective(weights: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors]]:
+        # BatchNorm writes into its buffers: it gets a copy made in here, or vmap would see a write from outside.
+        buffers = {k: v.clone() for k, v in model.buffers.items()}
+        out = functional_call(net, (weights, buffers), (seen.x,))
+        parts = rule.loss(out, seen.y, weights, seen.anchors, fixed.state, fixed.party)
+        return torch.stack(list(parts.values())).sum(), (parts, buffers)
+
+    grads, (parts, buffers) = grad(objective, has_aux=True)(model.weights)
+    return grads, parts, buffers
+
+
+def conclude(job: Job, carry: Carry, fixed: Fixed, losses: Tensors, gamma: float | None) -> Done:
+    """Turn a job's last step into its upload and its new memory."""
+    steps = len(job.plan.rows)
+    mass = gradient_mass(steps, job.momentum)
+    trained = Trained(carry.model, carry.velocity, steps, mass)
+    uploaded, kept = job.local.finish(trained, fixed.optim, fixed.state, fixed.party)
+    delta = sub(carry.model.weights, fixed.state.model.weights)
+    return Done(Upload(delta, carry.model.buffers, uploaded, steps, mass), kept, losses, gamma)
+
+
+def gradient_mass(steps: int, momentum: float) -> float:
+    """Sum the coefficients with which our SGD has applied its gradients: FedNova's a_i."""
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+def gradient_norm(nets: Nets, data: Dataset, job: Job, model: Snapshot) -> Tensor:
+    """Measure the norm of the gradient of a party's whole objective, its own rows unaugmented, at a model."""
+    assert job.probe is not None
+    _, fixed, anchors = prepare(job)
+    x, y = gather(data, on(data, job.probe), next(iter(model.weights.values())).dtype)
+    total: Tensors | None = None
+    for xs, ys in zip(x, y, strict=True):
+        seen = Seen(xs, ys, {k: look(nets.frozen, a, xs) for k, a in anchors.items()})
+        grads, _, _ = gradient(nets.training, job.local, model, seen, fixed)
+        total = grads if total is None else tree_map(torch.add, total, grads)
+    assert total is not None
+    return norm(scale(total, 1 / len(x)))
+
+
+def reached(nets: Nets, data: Dataset, job: Job, end: Snapshot) -> float | None:
+    """Measure gamma of Definition 2 in Shi: the norm of the local gradient after the round over before it."""
+    if job.probe is None:
+        return None
+    start = job.local.start(job.state, job.slots)
+    return float(gradient_norm(nets, data, job, end) / gradient_norm(nets, data, job, start))
+
+
+def on(data: Dataset, plan: Plan) -> Plan:
+    """Bring a plan to the device of the data."""
+    return Plan(*(part.to(data.images.device, non_blocking=True) for part in plan))

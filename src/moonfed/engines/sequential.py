@@ -1,0 +1,36 @@
+"""The reference engine: one party after the other, one step after the other."""
+
+from collections.abc import Sequence
+
+import torch
+
+from moonfed.data.augment import gather
+from moonfed.data.dataset import Dataset
+from moonfed.data.plan import Plan
+from moonfed.engines.local import CHUNK, Done, Job, Nets, Seen, conclude, look, on, prepare, reached, step
+
+
+class Sequential:
+    """Runs each job by itself."""
+
+    def __init__(self, nets: Nets, data: Dataset) -> None:
+        self.nets, self.data = nets, data
+
+    def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
+        """Train every job's party; results come in the order of the jobs."""
+        return [self._run(job) for job in jobs]
+
+    def _run(self, job: Job) -> Done:
+        carry, fixed, anchors = prepare(job)
+        dtype = next(iter(carry.model.weights.values())).dtype
+        plan, history = on(self.data, job.plan), []
+        for first in range(0, len(plan.rows), CHUNK):
+            x, y = gather(self.data, Plan(*(part[first : first + CHUNK] for part in plan)), dtype)
+            seen_by = {k: look(self.nets.frozen, a, x.flatten(0, 1)) for k, a in anchors.items()}
+            for s in range(len(x)):
+                now = slice(s * x.shape[1], (s + 1) * x.shape[1])
+                seen = Seen(x[s], y[s], {k: type(out)(*(part[now] for part in out)) for k, out in seen_by.items()})
+                carry, parts = step(self.nets.training, job.local, carry, seen, fixed)
+                history.append(parts)
+        losses = {k: torch.stack([parts[k] for parts in history]).cpu() for k in history[0]}
+        return conclude(job, carry, fixed, losses, reached(self.nets, self.data, job, carry.model))

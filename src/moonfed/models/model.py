@@ -1,0 +1,55 @@
+"""Model = encoder + projection head + output layer, the same network for every algorithm."""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from moonfed.core.types import Outputs
+
+
+class EncoderSpec(NamedTuple):
+    """What an encoder must know to build itself."""
+
+    channels: int
+    height: int
+    width: int
+    norm: str = "none"  # none, group or batch
+
+
+class Encoder(nn.Module):
+    """Maps a batch of pictures to features; a subclass says how many."""
+
+    features: int
+
+    def __init__(self, spec: EncoderSpec) -> None:
+        super().__init__()
+
+
+class Model(nn.Module):
+    """The paper's network (section 3.3.1): encoder, two-layer projection head, output layer."""
+
+    def __init__(self, encoder: Encoder, classes: int, projection: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        wide = encoder.features
+        # The output layer sits on the projection itself, with no non-linearity between, as in the authors' code.
+        self.projector = (
+            nn.Sequential(nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, projection))
+            if projection
+            else nn.Identity()
+        )
+        self.head = nn.Linear(projection or wide, classes)
+
+    def forward(self, x: Tensor) -> Outputs:  # x: [batch, channel, height, width]
+        features = self.encoder(x)
+        projection = self.projector(features)
+        return Outputs(features, projection, self.head(projection))
+
+
+def norm_layer(norm: str, channels: int, flat: bool = False) -> nn.Module:
+    """Make the normalisation of a layer's channels: none, group (two channels a group) or batch."""
+    if norm == "batch":
+        return nn.BatchNorm1d(channels) if flat else nn.BatchNorm2d(channels)
+    if norm == "group":
+        return nn.GroupNorm(max(1, channels // 2), channels)
+    return nn.Identity()

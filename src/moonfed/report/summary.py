@@ -1,0 +1,67 @@
+"""What a comparison shows, method by method."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moonfed.run.session import Outcome
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One method over its seeds: last-round test accuracy, as a fraction."""
+
+    method: str
+    seeds: list[int]
+    accuracies: list[float]
+    failures: list[str]
+    seconds: float  # a round, all its trials together
+    megabytes: float  # up and down, a round
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over the seeds that ran."""
+        return statistics.fmean(self.accuracies) if self.accuracies else None
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over the seeds, n - 1 in the denominator; 0 for a single seed."""
+        if not self.accuracies:
+            return None
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that compare --json prints."""
+        names = ("method", "mean", "std", "seeds", "accuracies", "failures", "seconds", "megabytes")
+        return {name: getattr(self, name) for name in names}
+
+
+def summaries(outcomes: Sequence[tuple[str, Outcome]]) -> list[Summary]:
+    """Sum up the trials of each method, in the order in which the methods were named."""
+    found: list[Summary] = []
+    for method in dict.fromkeys(name for name, _ in outcomes):
+        mine = [outcome for name, outcome in outcomes if name == method]
+        whole = [outcome for outcome in mine if outcome.rows and outcome.failure is None]
+        rows = [row for outcome in whole for row in outcome.rows]
+        found.append(
+            Summary(
+                method,
+                [outcome.config.run.seed for outcome in whole],
+                [outcome.rows[-1]["accuracy"] for outcome in whole],
+                [outcome.failure for outcome in mine if outcome.failure is not None],
+                statistics.fmean(row["seconds"] for row in rows) if rows else 0.0,
+                statistics.fmean((row["bytes_up"] + row["bytes_down"]) / 1e6 for row in rows) if rows else 0.0,
+            )
+        )
+    return found
+
+
+def paired_difference(one: Summary, other: Summary) -> float | None:
+    """The mean difference of accuracy over the seeds that both methods have."""
+    both = [
+        (a, dict(zip(other.seeds, other.accuracies, strict=True)).get(s))
+        for s, a in zip(one.seeds, one.accuracies, strict=True)
+    ]
+    gaps = [a - b for a, b in both if b is not None]
+    return statistics.fmean(gaps) if gaps else None

@@ -1,0 +1,105 @@
+"""Tables on the terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from moonfed.report.summary import Summary, paired_difference
+from moonfed.run.config import Config
+
+
+def compare_table(found: Sequence[Summary], config: Config) -> None:
+    """Print the comparison of methods, the best mean in bold."""
+    means = [s.mean for s in found if s.mean is not None]
+    base = next((s for s in found if s.method == "fedavg" and s.mean is not None), None)
+    table = _table(title=_setting(config))
+    table.add_column("method", no_wrap=True)
+    table.add_column("test accuracy", justify="right", no_wrap=True)
+    table.add_column("by seed", no_wrap=False)
+    if base is not None:
+        table.add_column("against fedavg", justify="right", no_wrap=True)
+    table.add_column("MB a round", justify="right")
+    for summary in found:
+        gap = paired_difference(summary, base) if base is not None and summary is not base else None
+        cells = [summary.method, _accuracy(summary), "  ".join(f"{a:.1%}" for a in summary.accuracies)]
+        if base is not None:
+            cells.append("" if gap is None else f"{100 * gap:+.1f} points")
+        best = summary.mean is not None and summary.mean == max(means)
+        table.add_row(*cells, f"{summary.megabytes:.2f}", style="bold" if best else None)
+    _print(table)
+
+
+def partition_table(split: dict[str, Any]) -> None:
+    """Print who holds how many rows of which class."""
+    table = _table(title=f"{split['dataset']}, {split['rows']} rows, {split['partition']}, split seed {split['seed']}")
+    for name in ("party", "rows", *(f"class {k}" for k in range(len(split["class_counts"][0])))):
+        table.add_column(name.removeprefix("class "), justify="right")
+    if len(split["class_counts"][0]) > 20:
+        table = _table(title=table.title)
+        for name in ("party", "rows", "classes held", "largest class"):
+            table.add_column(name, justify="right")
+        for party, (rows, counts) in enumerate(zip(split["sizes"], split["class_counts"], strict=True)):
+            held = sum(count > 0 for count in counts)
+            table.add_row(str(party), str(rows), str(held), f"{counts.index(max(counts))} ({max(counts)} rows)")
+    else:
+        for party, (rows, counts) in enumerate(zip(split["sizes"], split["class_counts"], strict=True)):
+            table.add_row(str(party), str(rows), *(str(count) if count else "·" for count in counts))
+    _print(table)
+    _print(
+        f"rows a party: mean {split['mean']:.1f}, standard deviation {split['std']:.1f}, "
+        f"from {min(split['sizes'])} to {max(split['sizes'])}"
+    )
+
+
+def runs_table(found: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Print what has been run."""
+    if not found:
+        _print(f"no runs in {folder} yet; start one with: moonfed run")
+        return
+    table = _table()
+    for name in ("folder", "algorithm", "data", "seed", "rounds", "accuracy", "state"):
+        table.add_column(name, justify="right" if name in ("seed", "rounds", "accuracy") else "left")
+    for run in found:
+        accuracy = run.get("accuracy")
+        table.add_row(
+            run["folder"],
+            run.get("algorithm", ""),
+            run.get("dataset", ""),
+            str(run.get("seed", "")),
+            f"{run['rounds']}/{run['asked']}" if "rounds" in run else "",
+            "" if accuracy is None else f"{accuracy:.1%}",
+            run["state"],
+        )
+    _print(table)
+
+
+def _setting(config: Config) -> str:
+    data, train = config.data, config.train
+    skew = f", beta {data.beta:g}" if data.partition in ("dirichlet", "dirichlet-pure", "quantity") else ""
+    return (
+        f"{data.dataset}, {data.parties} parties ({data.partition}{skew}), "
+        f"{train.rounds} rounds of {train.epochs} local epochs, {config.model.model}"
+    )
+
+
+def _accuracy(summary: Summary) -> str:
+    if summary.mean is None:
+        return "failed" if summary.failures else "not run"
+    spread = f" ± {100 * (summary.std or 0):.1f}" if len(summary.seeds) > 1 else ""
+    failed = f" ({len(summary.failures)} failed)" if summary.failures else ""
+    return f"{100 * summary.mean:.1f}{spread} %{failed}"
+
+
+def _table(title: Any = None) -> Table:
+    return Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _print(what: Any) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=max(console.width, 160))
+    console.print(what)

@@ -1,0 +1,65 @@
+"""Several methods over several seeds, as trials of one stack."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from moonfed.core.errors import UserError
+from moonfed.run.config import Config, identity, make_config
+
+SEEDS = "0,1,2"
+
+
+def plan_comparison(
+    methods: list[str], seeds: str | None, values: dict[str, dict[str, Any]], folder: Path | None
+) -> tuple[Path, list[tuple[str, Config, Path]]]:
+    """List the trials of a comparison: method, settings and folder of each, under one folder."""
+    alone = values.get("run", {}).get("seed")
+    if seeds is not None and alone is not None:
+        raise UserError(f"--seed {alone} and --seeds {seeds} say the same thing twice; use one of them")
+    if values.get("algorithm"):
+        named = ", ".join(f"algorithm.{name}" for name in values["algorithm"])
+        raise UserError(
+            f"compare takes its algorithms as METHOD arguments, moon:mu=5 for one, got {named} as a setting"
+        )
+    numbers = _seeds(SEEDS if seeds is None and alone is None else str(alone) if seeds is None else seeds)
+    if len(set(methods)) < len(methods):
+        raise UserError(f"each method once, please: {' '.join(methods)}")
+    trials: list[tuple[str, Config]] = []
+    for method in methods:
+        for seed in numbers:
+            run = values.get("run", {}) | {"seed": seed}
+            trials.append((method, make_config(values | {"algorithm": parse_method(method), "run": run})))
+    dataset = trials[0][1].data.dataset
+    key = hashlib.sha256(" ".join(sorted(identity(c) for _, c in trials)).encode()).hexdigest()[:6]
+    top = folder or Path("runs") / f"compare-{dataset}-{key}"
+    return top, [(m, c, top / _slug(m) / f"seed-{c.run.seed}") for m, c in trials]
+
+
+def parse_method(text: str) -> dict[str, Any]:
+    """Read NAME[+SERVER][:SETTING=VALUE,...]: moon:mu=5, moon+fedavgm:server_momentum=0.9."""
+    pair, _, options = text.partition(":")
+    name, plus, server = pair.partition("+")
+    settings: dict[str, Any] = {"name": name} | ({"server": server} if plus else {})
+    for option in options.split(",") if options else []:
+        key, equals, value = option.partition("=")
+        if not (key and equals and value):
+            raise UserError(f"a method is NAME[+SERVER][:SETTING=VALUE,...], moon:mu=5 for one, got {text!r}")
+        settings[key.strip().replace("-", "_")] = value.strip()
+    return settings
+
+
+def _seeds(text: str) -> list[int]:
+    found: list[int] = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise UserError(f"--seeds needs whole numbers, 0,1,2 or 0-4, got {text!r}")
+        found += range(int(low), int(high if dash else low) + 1)
+    if len(set(found)) < len(found) or not found:
+        raise UserError(f"--seeds needs each seed once, got {text!r}")
+    return found
+
+
+def _slug(method: str) -> str:
+    return method.replace(":", "-").replace(",", "-").replace("/", "-")

@@ -1,0 +1,103 @@
+"""Writing so that a crash at any instant leaves the old file or the new one, and reading with suspicion."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from moonfed.core.errors import UserError
+from moonfed.core.types import Tensors
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole: to a temporary name, flushed to the disk, renamed into place."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _unwritable(path, error) from None
+    _sync_folder(path.parent)
+
+
+def append_line(path: Path, after: int, line: str) -> int:
+    """Put a line behind the first `after` bytes of a file and return the file's new length."""
+    content = line.encode() + b"\n"
+    try:
+        with path.open("r+b" if path.exists() else "x+b") as file:
+            file.truncate(after)
+            file.seek(after)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    return after + len(content)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole."""
+    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object, or say in one line why it cannot be read."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {_short(error)}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} should hold a JSON object, it holds {type(value).__name__}")
+    return value
+
+
+def write_tensors(path: Path, tensors: Tensors, **facts: str) -> None:
+    """Write tensors whole, with a digest of their bytes that is checked when they are read."""
+    here = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+    write_bytes(path, save(here, metadata=facts | {"sha256": _digest(here)}))
+
+
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """Read tensors to the CPU; a truncated, altered or missing file is refused."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            facts = dict(file.metadata() or {})
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read, it is missing or truncated: {_short(error)}") from None
+    if facts.get("sha256") != _digest(tensors):
+        raise UserError(f"{path} is damaged: its content does not match its own digest")
+    return tensors, facts
+
+
+def _digest(tensors: Tensors) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write {path}: {_short(error)}; free some space or use --out for another place")
+
+
+def _short(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,149 @@
+"""The only round loop: for one trial or for many that share a stack."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from moonfed.core.tree import add, finite, nbytes
+from moonfed.core.types import Slots, Tensors, Upload, as_snapshot
+from moonfed.data.plan import draw_plan, probe_plan
+from moonfed.engines import Done, Job
+from moonfed.run.cohort import Seat
+from moonfed.run.evaluate import Score, evaluate
+from moonfed.run.trial import Bench, Trial
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A trial's finished round: its row of the log, and the parties whose memory changed."""
+
+    row: Row
+    changed: dict[int, Slots]
+
+
+def run_rounds(
+    trials: Sequence[Trial],
+    bench: Bench,
+    commit: Callable[[Trial, Settled], None],
+    after_round: Callable[[int, list[Row]], bool] = lambda round, rows: True,
+) -> None:
+    """Run every trial to its last round; after_round may end the loop by returning False.
+
+    A trial that fails keeps its failure and its last good state, and the others go on.
+    """
+    while active := [t for t in trials if t.failure is None and t.round < t.config.train.rounds]:
+        began = time.perf_counter()
+        round = min(t.round for t in active)
+        active = [t for t in active if t.round == round]
+        seats = [trial.cohorts.seats(round) for trial in active]
+        jobs = [[_job(trial, bench, seat) for seat in own] for trial, own in zip(active, seats, strict=True)]
+        done = iter(bench.engine.run_cohort([job for own in jobs for job in own]))
+        rows: list[Row] = []
+        for trial, own in zip(active, seats, strict=True):
+            settled = _settle(trial, bench, own, [next(done) for _ in own])
+            if settled is None:
+                continue
+            settled.row["seconds"] = round_to(time.perf_counter() - began)
+            settled.row["trials_in_stack"] = len(active)
+            commit(trial, settled)
+            rows.append(settled.row)
+        if not after_round(round + 1, rows):
+            return
+
+
+def _job(trial: Trial, bench: Bench, seat: Seat) -> Job:
+    train, recipe, party = trial.config.train, bench.data.recipe, seat.party
+    assert train.batch is not None
+    if party not in trial.memory:
+        slots = trial.algorithm.local.init_party(trial.state, trial.facts[party], trial.fresh)
+    else:
+        slots = trial.memory[party]
+    seed = trial.config.run.seed
+    plan = draw_plan(seed, trial.round, party, trial.parts[party], train.epochs, train.batch, recipe, seat.work)
+    probe = probe_plan(trial.parts[party], train.batch, recipe) if trial.config.run.gamma else None
+    rates = (train.lr, train.momentum, train.weight_decay)
+    return Job(party, trial.algorithm.local, trial.state, slots, plan, *rates, probe)
+
+
+def _settle(trial: Trial, bench: Bench, seats: list[Seat], done: list[Done]) -> Settled | None:
+    """Take a trial's round in: check it, move the state, score the model; None if the round failed."""
+    trial.failure = _non_finite(trial, seats, done)
+    if trial.failure is not None:
+        return None
+    uploads = {seat.party: result.upload for seat, result in zip(seats, done, strict=True)}
+    sent = nbytes(trial.state.model) + nbytes(trial.state.sent)
+    server = trial.algorithm.server
+    total: Tensors = {}
+    travelled = up = 0
+    for seat in seats:  # by party, whatever the order of training: floating-point sums depend on it
+        part = server.contribute(uploads[seat.party], trial.facts[seat.party], seat.share)
+        up, travelled = up + nbytes(part), travelled + bool(part)
+        total = add(total, part) if total else part
+    if seats:
+        trial.state = server.step(trial.state, total, trial.population)
+    changed = {seat.party: result.slots for seat, result in zip(seats, done, strict=True)}
+    if not any(changed.values()):
+        changed = {}
+    trial.memory |= changed
+    trial.round += 1
+    row = _score(trial, bench) | _losses(done) | {"bytes_up": up, "bytes_down": travelled * sent}
+    row |= {"cohort": [seat.party for seat in seats], "steps": sum(r.upload.steps for r in done)}
+    if trial.config.run.gamma:
+        row["gamma"] = {str(s.party): r.gamma for s, r in zip(seats, done, strict=True)}
+    return Settled({"round": trial.round} | row, changed)
+
+
+def _score(trial: Trial, bench: Bench) -> Row:
+    own = trial.algorithm.local.own
+    if own is None:
+        score = evaluate(bench.nets.frozen, bench.data, trial.state.model)
+        return {"accuracy": score.accuracy, "test_loss": score.loss}
+    models = [as_snapshot(trial.memory[party], own) for party in sorted(trial.memory)] or [trial.state.model]
+    return _over_parties([evaluate(bench.nets.frozen, bench.data, model) for model in models])
+
+
+def _over_parties(scores: list[Score]) -> Row:
+    """Mean over the parties' own models, with the population standard deviation, as the paper reports SOLO."""
+    accuracy = torch.tensor([s.accuracy for s in scores], dtype=torch.float64)
+    return {
+        "accuracy": float(accuracy.mean()),
+        "accuracy_std": float(accuracy.std(correction=0)),
+        "accuracy_by_party": accuracy.tolist(),
+        "test_loss": sum(s.loss for s in scores) / len(scores),
+    }
+
+
+def _losses(done: list[Done]) -> Row:
+    """Mean of each part of the loss over all steps of all parties."""
+    if not done:
+        return {"losses": {}}
+    means = {k: torch.cat([r.losses[k] for r in done]).double().mean() for k in done[0].losses}
+    return {"losses": {k: float(v) for k, v in means.items()}}
+
+
+def _non_finite(trial: Trial, seats: list[Seat], done: list[Done]) -> str | None:
+    """Find the first step with a loss that is not a number, or an update that is not finite."""
+    where = f"in round {trial.round + 1}"
+    for seat, result in zip(seats, done, strict=True):
+        total = torch.stack(list(result.losses.values())).sum(0)
+        bad = (~torch.isfinite(total)).nonzero()
+        if len(bad):
+            parts = ", ".join(f"{k} {float(v[bad[0, 0]]):g}" for k, v in result.losses.items())
+            return f"the loss of party {seat.party} is not finite at step {int(bad[0, 0]) + 1} {where} ({parts})"
+        if not finite(_floats(result.upload)):
+            return f"the update of party {seat.party} is not finite after step {result.upload.steps} {where}"
+    return None
+
+
+def _floats(upload: Upload) -> tuple[Any, ...]:
+    return upload.delta, upload.buffers, upload.slots
+
+
+def round_to(seconds: float) -> float:
+    """Keep a duration to the millisecond."""
+    return round(seconds, 3)

@@ -1,0 +1,98 @@
+"""Trials from settings to results: set up, resumed, run, recorded."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moonfed.core.errors import UserError
+from moonfed.run.checkpoint import Manifest
+from moonfed.run.config import Config, identity
+from moonfed.run.folder import RunFolder, read_rows
+from moonfed.run.loop import Row, Settled, run_rounds
+from moonfed.run.rules import full_name
+from moonfed.run.tensorboard import Scalars
+from moonfed.run.trial import Trial, open_bench, resolve, set_up
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a trial."""
+
+    config: Config
+    folder: Path
+    rows: list[Row]
+    failure: str | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every round was run."""
+        return self.failure is None and len(self.rows) == self.config.train.rounds
+
+
+def run_trials(
+    configs: Sequence[tuple[Config, Path | None]],
+    resume: bool,
+    on_start: Callable[[list[Trial]], None] = lambda trials: None,
+    after_round: Callable[[int, list[Row]], bool] = lambda round, rows: True,
+) -> list[Outcome]:
+    """Run trials that share data and network, each into its own folder, as one stack where they fit."""
+    bench = open_bench(configs[0][0])
+    fingerprint = bench.data.fingerprint
+    resolved = [(resolve(config, bench.data), out) for config, out in configs]
+    trials = [set_up(config, bench) for config, _ in resolved]
+    folders = [RunFolder(out or default_folder(config), config, fingerprint) for config, out in resolved]
+    if len({folder.path.resolve() for folder in folders}) < len(folders):
+        raise UserError("two of the runs are the same; ask for each of them once")
+    try:
+        for folder in folders:
+            folder.open(resume)
+        start = lowest_common([folder.checkpoint.manifests() for folder in folders])
+        for trial, folder, manifest in zip(trials, folders, start, strict=True):
+            folder.restore(trial, manifest)
+        by_trial = {id(trial): folder for trial, folder in zip(trials, folders, strict=True)}
+        boards = {
+            id(t): Scalars(f.path, t.round + 1)
+            for t, f in zip(trials, folders, strict=True)
+            if t.config.run.tensorboard
+        }
+
+        def commit(trial: Trial, settled: Settled) -> None:
+            by_trial[id(trial)].commit(trial, settled)
+            if (board := boards.get(id(trial))) is not None:
+                board.write(settled.row)
+
+        on_start(trials)
+        run_rounds(trials, bench, commit, after_round)
+        for trial, folder in zip(trials, folders, strict=True):
+            folder.finish(trial)
+        for board in boards.values():
+            board.close()
+    finally:
+        for folder in folders:
+            folder.close()
+    return [
+        Outcome(trial.config, folder.path, read_rows(folder.path), trial.failure)
+        for trial, folder in zip(trials, folders, strict=True)
+    ]
+
+
+def lowest_common(committed: Sequence[list[Manifest]]) -> list[Manifest | None]:
+    """Choose for each trial the committed round it goes on from.
+
+    Trials of one stack are killed at most one round apart: they go on from the lower one together, so that the stack
+    is the one it would have been. A trial that is further ahead waits at its own last round.
+    """
+    low = min(manifests[0].round if manifests else 0 for manifests in committed)
+    chosen: list[Manifest | None] = []
+    for manifests in committed:
+        at_low = next((m for m in manifests if m.round == low), None)
+        begins_again = low == 0 and [m.round for m in manifests] == [1]
+        chosen.append(at_low or (None if begins_again or not manifests else manifests[0]))
+    return chosen
+
+
+def default_folder(config: Config) -> Path:
+    """Name the folder of a run by what it is, so that the same settings find the same folder again."""
+    settings = config.algorithm
+    name = full_name(settings.name, settings.server)
+    return Path("runs") / f"{config.data.dataset}-{name}-s{config.run.seed}-{identity(config)[:6]}"

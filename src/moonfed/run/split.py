@@ -1,0 +1,30 @@
+"""What a split gives to whom, for people and programs."""
+
+from typing import Any
+
+import numpy as np
+
+from moonfed.data import DATASETS
+from moonfed.data.partition import class_counts
+from moonfed.run.config import Config
+from moonfed.run.trial import resolve, split_rows
+
+
+def describe_split(config: Config) -> dict[str, Any]:
+    """Split the rows as a config says and count them by party and class."""
+    data = DATASETS[config.data.dataset]()
+    settings = resolve(config, data).data
+    parts = split_rows(config, data)
+    sizes = [len(part) for part in parts]
+    return {
+        "dataset": settings.dataset,
+        "partition": settings.partition,
+        "parties": settings.parties,
+        "beta": settings.beta,
+        "seed": settings.partition_seed,
+        "rows": sum(sizes),
+        "sizes": sizes,
+        "mean": float(np.mean(sizes)),
+        "std": float(np.std(sizes)),
+        "class_counts": class_counts(data.labels.numpy(), parts, data.classes),
+    }

@@ -1,0 +1,29 @@
+"""Optional TensorBoard logging beside rounds.jsonl."""
+
+from pathlib import Path
+from typing import Any
+
+from moonfed.core.errors import UserError
+from moonfed.run.loop import Row
+
+
+class Scalars:
+    """Writes a run's rows as TensorBoard scalars."""
+
+    def __init__(self, folder: Path, first_round: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UserError('--tensorboard needs the package tensorboard; pip install "moonfed[tensorboard]"') from None
+        self.writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=first_round)
+
+    def write(self, row: Row) -> None:
+        """Log one round."""
+        scalars = {k: row[k] for k in ("accuracy", "test_loss", "seconds")}
+        for name, value in (scalars | {f"losses/{k}": v for k, v in row["losses"].items()}).items():
+            self.writer.add_scalar(name, value, row["round"])
+        self.writer.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self.writer.close()

@@ -1,0 +1,147 @@
+"""A trial: one seeded run, set up and ready for its next round."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from moonfed.algorithms import ALGORITHMS
+from moonfed.core.algorithm import Algorithm
+from moonfed.core.errors import UserError
+from moonfed.core.seeds import torch_seeded
+from moonfed.core.tree import tree_map
+from moonfed.core.types import Facts, Population, Slots, Snapshot, State
+from moonfed.data import DATASETS, Dataset
+from moonfed.data.partition import Rows, Split, class_counts, partition
+from moonfed.engines import ENGINES, Engine, Nets, nets_of, pick_device
+from moonfed.models import ENCODERS, EncoderSpec, Model
+from moonfed.run.cohort import Cohorts
+from moonfed.run.config import Config
+from moonfed.run.rules import make_algorithm
+
+
+class Bench(NamedTuple):
+    """What the trials of one command share: data, network and engine."""
+
+    data: Dataset
+    nets: Nets
+    engine: Engine
+
+
+@dataclass
+class Trial:
+    """One seeded run: what it is made of, and where it stands."""
+
+    config: Config
+    algorithm: Algorithm
+    device: torch.device
+    spec: "NetSpec"
+    parts: list[Rows]
+    facts: list[Facts]
+    cohorts: Cohorts
+    state: State
+    memory: dict[int, Slots] = field(default_factory=dict)
+    round: int = 0  # rounds done
+    failure: str | None = None
+
+    @property
+    def population(self) -> Population:
+        """All parties together."""
+        return Population(len(self.facts), sum(fact.rows for fact in self.facts))
+
+    def fresh(self, name: str) -> Snapshot:
+        """Make the trial's random model of a name."""
+        return fresh_model(self.spec, self.config.run.seed, name, self.device)
+
+
+class NetSpec(NamedTuple):
+    """What decides a network's shape."""
+
+    encoder: str
+    shape: EncoderSpec
+    classes: int
+    projection: int
+
+
+def resolve(config: Config, data: Dataset) -> Config:
+    """Fill in the settings whose default depends on others."""
+    split = config.data.model_copy(
+        update={"partition_seed": config.run.seed if config.data.partition_seed is None else config.data.partition_seed}
+    )
+    train = config.train.model_copy(update={"batch": config.train.batch or data.batch})
+    return config.model_copy(update={"data": split, "train": train})
+
+
+def open_bench(config: Config) -> Bench:
+    """Load the data and set up the engine that a config asks for."""
+    device = pick_device(config.run.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"device {config.run.device} needs a GPU that torch can use, and there is none; use --device cpu"
+        )
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    data = DATASETS[config.data.dataset]().to(device)
+    nets = nets_of(build(net_spec(config, data)))
+    engine = ENGINES["stacked" if config.run.engine == "auto" else config.run.engine]
+    return Bench(data, nets, engine(nets, data))
+
+
+def net_spec(config: Config, data: Dataset) -> NetSpec:
+    """Read the shape of the network from settings and data."""
+    channels, height, width = data.images.shape[1:]
+    shape = EncoderSpec(channels, height, width, config.model.norm)
+    return NetSpec(config.model.model, shape, data.classes, config.model.projection)
+
+
+def build(spec: NetSpec) -> Model:
+    """Build a network; its weights come from torch's stream as it stands."""
+    return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
+
+
+def fresh_model(spec: NetSpec, seed: int, name: str, device: torch.device) -> Snapshot:
+    """Make the random model that a seed and a name decide, drawn on the CPU so that every device gets the same."""
+    with torch_seeded(seed, "init", name):
+        model = build(spec)
+    snapshot = Snapshot({k: v.detach() for k, v in model.named_parameters()}, dict(model.named_buffers()))
+    return tree_map(lambda t: t.to(device), snapshot)
+
+
+def split_rows(config: Config, data: Dataset) -> list[Rows]:
+    """Split the training rows as a config says; a pooled algorithm gets them all in one place."""
+    labels = data.labels.cpu().numpy()
+    if ALGORITHMS[config.algorithm.name].pooled:
+        return [np.arange(len(labels))]
+    settings = config.data
+    if settings.parties > len(labels):
+        raise UserError(
+            f"{settings.parties} parties need at least as many rows, the data has {len(labels)}; use fewer --parties"
+        )
+    seed = config.run.seed if settings.partition_seed is None else settings.partition_seed
+    split = Split(settings.parties, settings.beta, settings.classes_per_party, settings.floor, seed)
+    return partition(settings.partition, labels, split)
+
+
+def set_up(config: Config, bench: Bench) -> Trial:
+    """Set a trial up before its first round, from resolved settings."""
+    data = bench.data
+    parts = split_rows(config, data)
+    batch = config.train.batch
+    assert batch is not None
+    small = min(range(len(parts)), key=lambda party: len(parts[party]))
+    if len(parts[small]) < batch:
+        raise UserError(
+            f"party {small} has {len(parts[small])} rows, fewer than a batch of {batch}; "
+            f"use --batch {len(parts[small])} or smaller, or --floor {batch}"
+        )
+    counts = class_counts(data.labels.cpu().numpy(), parts, data.classes)
+    facts = [Facts(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]
+    settings = config.algorithm
+    algorithm = make_algorithm(settings.name, settings.server, settings.options)
+    device, spec = data.images.device, net_spec(config, data)
+    model = fresh_model(spec, config.run.seed, "model", device)
+    trial = Trial(config, algorithm, device, spec, parts, facts, Cohorts(config, facts), State(model, {}, {}))
+    sent, kept = algorithm.server.init(model, trial.fresh)
+    trial.state = State(model, sent, kept)
+    return trial
