@@ -9,7 +9,7 @@ from torch import Tensor
 from moonfed.core.types import Slots, Snapshot, Tensors
 
 T = TypeVar("T")
-vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore[reportUnknownMemberType]
+vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore
 
 
 def tree_map(fn: Callable[..., Tensor], first: T, *others: T) -> T:
