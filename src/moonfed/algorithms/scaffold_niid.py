@@ -30,43 +30,43 @@ def floats(model: Snapshot) -> Tensors:
 class Nudged(Local):
     """y <- y - lr (c - c_i) after each step; c_i+ = c_i - c + (x - y) / (K lr), K the number of steps."""
 
-    needs = frozenset({"control"})
-    gives = frozenset({"control_change"})
+    needs = frozenset({"state_control"})
+    gives = frozenset({"state_control_change"})
 
     def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
-        return {"control": floats(fresh("control"))}
+        return {"state_control": floats(fresh("control"))}
 
     def nudge(self, model: Snapshot, optim: Optim, state: State, party: Slots) -> Snapshot:
-        pull = sub(as_tensors(state.sent, "control"), as_tensors(party, "control"))
+        pull = sub(as_tensors(state.sent, "state_control"), as_tensors(party, "state_control"))
         after = floats(model) | sub(floats(model), scale(pull, optim.lr))
         return Snapshot(under("weights", after), model.buffers | under("buffers", after))
 
     def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
         travelled = scale(sub(floats(state.model), floats(trained.model)), 1 / (optim.lr * trained.steps))
-        old = as_tensors(party, "control")
-        new = add(sub(old, as_tensors(state.sent, "control")), travelled)
-        return {"control_change": sub(new, old)}, {"control": new}
+        old = as_tensors(party, "state_control")
+        new = add(sub(old, as_tensors(state.sent, "state_control")), travelled)
+        return {"state_control_change": sub(new, old)}, {"state_control": new}
 
 
 @dataclass(frozen=True)
 class ControlSum(Server):
     """FedAvg's mean of models, and c <- c + (1/N) sum of the cohort's changes, N the number of parties."""
 
-    needs = frozenset({"control_change"})
-    gives = frozenset({"control"})
+    needs = frozenset({"state_control_change"})
+    gives = frozenset({"state_control"})
 
     def init(self, model: Snapshot, fresh: Fresh) -> tuple[Slots, Slots]:
-        return {"control": floats(fresh("control"))}, {}
+        return {"state_control": floats(fresh("control"))}, {}
 
     def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
         return weighed(upload.delta, upload.buffers, share) | prefixed(
-            "control", as_tensors(upload.slots, "control_change")
+            "state_control", as_tensors(upload.slots, "state_control_change")
         )
 
     def step(self, state: State, total: Tensors, population: Population) -> State:
-        change = scale(under("control", total), 1 / population.parties)
+        change = scale(under("state_control", total), 1 / population.parties)
         return (
             Average()
             .step(state, total, population)
-            ._replace(sent={"control": add(as_tensors(state.sent, "control"), change)})
+            ._replace(sent={"state_control": add(as_tensors(state.sent, "state_control"), change)})
         )

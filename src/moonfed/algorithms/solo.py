@@ -24,6 +24,8 @@ from moonfed.core.types import (
 class Alone(Local):
     """Plain SGD on the party's own model, with one optimiser from the first round to the last."""
 
+    # Not slots but a promise in both directions: a server that averaged these models would make nonsense of them.
+    needs = gives = frozenset({"solitude"})
     own = "model"
 
     def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
@@ -43,6 +45,8 @@ class Alone(Local):
 @dataclass(frozen=True)
 class Silent(Server):
     """A server that takes nothing and sends nothing."""
+
+    needs = gives = frozenset({"solitude"})
 
     def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
         return {}

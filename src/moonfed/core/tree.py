@@ -13,14 +13,15 @@ vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore
 
 
 def tree_map(fn: Callable[..., Tensor], first: T, *others: T) -> T:
-    """Apply fn leaf by leaf to trees of dicts, named tuples and tensors of one shape."""
+    """Apply fn leaf by leaf to trees of dicts, tuples, lists and tensors of one shape."""
     trees: tuple[Any, ...] = (first, *others)
     head: Any = first
     if isinstance(head, Tensor):
         return fn(*trees)  # type: ignore[return-value]
     if isinstance(head, dict):
         return {k: tree_map(fn, *(t[k] for t in trees)) for k in head}  # type: ignore[return-value]
-    return type(head)(*(tree_map(fn, *parts) for parts in zip(*trees, strict=True)))
+    parts = [tree_map(fn, *part) for part in zip(*trees, strict=True)]
+    return type(head)(*parts) if hasattr(head, "_fields") else type(head)(parts)
 
 
 def leaves(tree: Any) -> list[Tensor]:

@@ -27,12 +27,17 @@ def draw_plan(
     work is the share of its steps that the party gets done before the round ends.
     """
     rng = generator(trial, "plan", round, party)
-    steps = len(rows) // batch
-    order = np.stack([rng.permutation(rows)[: steps * batch] for _ in range(epochs)]).reshape(epochs * steps, batch)
-    crops = rng.integers(0, 2 * recipe.pad + 1, size=(*order.shape, 2))
-    flips = rng.random(order.shape) < (0.5 if recipe.flip else 0.0)
-    done = max(1, int(work * len(order)))
-    return Plan(*(torch.from_numpy(part[:done]) for part in (order, crops, flips)))
+    shape = (len(rows) // batch, batch)
+    drawn = [  # epoch by epoch, so that half of ten epochs is five
+        (
+            rng.permutation(rows)[: shape[0] * batch].reshape(shape),
+            rng.integers(0, 2 * recipe.pad + 1, size=(*shape, 2)),
+            rng.random(shape) < (0.5 if recipe.flip else 0.0),
+        )
+        for _ in range(epochs)
+    ]
+    done = max(1, int(work * epochs * shape[0] + 1e-9))
+    return Plan(*(torch.from_numpy(np.concatenate(part)[:done]) for part in zip(*drawn, strict=True)))
 
 
 def probe_plan(rows: Rows, batch: int, recipe: Recipe) -> Plan:

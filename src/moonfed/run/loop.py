@@ -41,7 +41,7 @@ def run_rounds(
         round = min(t.round for t in active)
         active = [t for t in active if t.round == round]
         seats = [trial.cohorts.seats(round) for trial in active]
-        jobs = [[_job(trial, bench, seat) for seat in own] for trial, own in zip(active, seats, strict=True)]
+        jobs = [[make_job(trial, bench, seat) for seat in own] for trial, own in zip(active, seats, strict=True)]
         done = iter(bench.engine.run_cohort([job for own in jobs for job in own]))
         rows: list[Row] = []
         for trial, own in zip(active, seats, strict=True):
@@ -56,7 +56,8 @@ def run_rounds(
             return
 
 
-def _job(trial: Trial, bench: Bench, seat: Seat) -> Job:
+def make_job(trial: Trial, bench: Bench, seat: Seat) -> Job:
+    """Make a party ready for a round: its memory, or a first one, and the plan of its steps."""
     train, recipe, party = trial.config.train, bench.data.recipe, seat.party
     assert train.batch is not None
     if party not in trial.memory:

@@ -1,0 +1,87 @@
+"""The dependency rule: core <- {data, models, algorithms} <- engines <- run <- {report, papers} <- cli."""
+
+import ast
+from pathlib import Path
+
+import moonfed
+
+ROOT = Path(moonfed.__file__).parent
+MAY_IMPORT = {
+    "core": set(),
+    "data": {"core"},
+    "models": {"core"},
+    "algorithms": {"core"},
+    "engines": {"core", "data", "models", "algorithms"},
+    "run": {"core", "data", "models", "algorithms", "engines"},
+    "report": {"core", "data", "models", "algorithms", "engines", "run"},
+    "papers": {"core", "data", "models", "algorithms", "engines", "run"},
+    "cli": {"core", "data", "models", "algorithms", "engines", "run", "report", "papers"},
+}
+DISK_AND_CLOCK = {"time", "datetime", "os", "pathlib", "shutil", "tempfile"}
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, wherever in it the import stands."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            found.add(node.module or "")
+            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module == "moonfed"}
+    return found
+
+
+def files():
+    return [(path.relative_to(ROOT).parts[0], path) for path in ROOT.rglob("*.py") if path.parent != ROOT]
+
+
+def test_every_arrow_points_the_right_way():
+    for layer, path in files():
+        used = {name.split(".")[1] for name in imports(path) if name.startswith("moonfed.")}
+        wrong = used - MAY_IMPORT[layer] - {layer, "__version__"}
+        assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
+
+
+def test_only_run_and_data_touch_disk_and_clock():
+    for layer, path in files():
+        if layer in ("core", "models", "algorithms", "engines"):
+            assert not imports(path) & DISK_AND_CLOCK, path
+
+
+def test_transports_are_imported_where_they_belong_only():
+    for layer, path in files():
+        for package in ("flwr", "ray"):
+            used = any(name == package or name.startswith(package + ".") for name in imports(path))
+            assert not used or (layer == "engines" and package in path.stem), path
+
+
+def test_randomness_comes_from_seeds_alone():
+    """No other file makes a generator or draws from a global stream."""
+    for _, path in files():
+        if path.name == "seeds.py":
+            continue
+        text = path.read_text()
+        for draw in (
+            "np.random.rand",
+            "np.random.seed",
+            "default_rng",
+            "RandomState(",
+            "torch.manual_seed",
+            "import random",
+            "torch.rand",
+        ):
+            assert draw not in text, f"{path.relative_to(ROOT)}: {draw}"
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    for _, path in files():
+        text = path.read_text()
+        for call in ("pickle", "torch.load", "torch.save", "eval(", "exec(", "shell=True"):
+            assert call not in text.replace(".eval()", ""), f"{path.relative_to(ROOT)}: {call}"
+
+
+def test_files_stay_small():
+    for _, path in files():
+        assert len(path.read_text().splitlines()) <= 300, path

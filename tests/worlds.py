@@ -1,0 +1,83 @@
+"""Tiny federations for the tests: real digits, a few parties, the real loop."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from moonfed.core.tree import leaves
+from moonfed.data.dataset import Dataset
+from moonfed.data.digits import digits
+from moonfed.engines import ENGINES, nets_of
+from moonfed.run.config import Config, make_config
+from moonfed.run.loop import Row, run_rounds
+from moonfed.run.trial import Bench, Trial, build, net_spec, resolve, set_up
+
+ROWS = 160
+
+
+def some_digits(rows: int = ROWS, device: str = "cpu") -> Dataset:
+    """The first training rows of the digits and the first test rows."""
+    whole = digits()
+    few = {k: getattr(whole, k)[:rows] for k in ("images", "labels")}
+    few |= {k: getattr(whole, k)[:60] for k in ("test_images", "test_labels")}
+    return replace(whole, **few).to(torch.device(device))
+
+
+def settings(algorithm: str = "fedavg", **changes: Any) -> Config:
+    """A small config; changes are SECTION__NAME=VALUE."""
+    values: dict[str, dict[str, Any]] = {
+        "algorithm": {"name": algorithm},
+        "data": {"parties": 4, "beta": 0.5, "floor": 8},
+        "model": {"model": "mlp", "projection": 16},
+        "train": {"rounds": 3, "epochs": 1, "batch": 8, "lr": 0.05},
+    }
+    for key, value in changes.items():
+        section, name = key.split("__")
+        values.setdefault(section, {})[name] = value
+    return make_config(values)
+
+
+def bench_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> Bench:
+    """Set up data, network and engine."""
+    data = data or some_digits()
+    nets = nets_of(build(net_spec(config, data)).to(data.images.device))
+    return Bench(data, nets, ENGINES[engine](nets, data))
+
+
+def trained(
+    configs: Config | Sequence[Config], engine: str = "sequential", data: Dataset | None = None
+) -> tuple[list[Trial], list[list[Row]]]:
+    """Run configs of one network as one group of trials; return them with their rows."""
+    group = [configs] if isinstance(configs, Config) else list(configs)
+    bench = bench_for(group[0], engine, data)
+    trials = [set_up(resolve(config, bench.data), bench) for config in group]
+    rows: dict[int, list[Row]] = {id(trial): [] for trial in trials}
+    run_rounds(trials, bench, lambda trial, settled: rows[id(trial)].append(settled.row))
+    return trials, [rows[id(trial)] for trial in trials]
+
+
+def run_one(config: Config, engine: str = "sequential", data: Dataset | None = None) -> Trial:
+    """Run one config to its end."""
+    (trial,), _ = trained(config, engine, data)
+    assert trial.failure is None
+    return trial
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same bits."""
+    return all(torch.equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
+
+
+def gap(a: Any, b: Any) -> float:
+    """The largest difference between two trees."""
+    pairs = zip(leaves(a), leaves(b), strict=True)
+    return max((float((x.double() - y.double()).abs().max()) for x, y in pairs if x.numel()), default=0.0)
+
+
+def rows_of(labels: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Labels as NumPy."""
+    return labels.numpy()
