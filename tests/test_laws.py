@@ -10,10 +10,11 @@ from worlds import bench_for, gap, run_one, same_bits, settings, some_digits, tr
 
 from moonfed.algorithms import ALGORITHMS, SERVERS
 from moonfed.algorithms.moon import Contrastive
+from moonfed.algorithms.moon_l2 import Distance
 from moonfed.core.algorithm import Algorithm
 from moonfed.core.errors import UserError
 from moonfed.core.tree import add, leaves, scale, sub, tree_map
-from moonfed.core.types import Outputs, State, as_snapshot, as_tensor, as_tensors
+from moonfed.core.types import Outputs, Slots, State, as_snapshot, as_tensor, as_tensors
 from moonfed.data.augment import gather
 from moonfed.data.plan import draw_plan
 from moonfed.run.loop import make_job, run_rounds
@@ -66,11 +67,12 @@ def test_equal_anchors_cost_ln_2_and_push_nowhere(float64):
     rng = torch.Generator().manual_seed(1)
     z, anchor = torch.randn(2, 12, 8, generator=rng).unbind()
     rule, y = Contrastive(mu=3.0), torch.zeros(12, dtype=torch.int64)
-    party, state = {"count": torch.ones(())}, State(None, {}, {})  # type: ignore[arg-type]
+    state = State(None, {}, {})  # type: ignore[arg-type]
+    party: Slots = {"count": torch.ones(())}
 
     def contrast(projection):
         out = Outputs(projection, projection, torch.zeros(12, 4))
-        seen = dict.fromkeys(("global", "previous0"), Outputs(anchor, anchor, anchor))
+        seen = {name: Outputs(anchor, anchor, anchor) for name in ("global", "previous0")}
         return rule.loss(out, y, {}, seen, state, party)["contrastive"]
 
     assert float(contrast(z)) == pytest.approx(3 * math.log(2), rel=1e-14)
@@ -91,6 +93,21 @@ def test_the_contrastive_loss_is_equation_7():
 
     by_hand = [-math.log(sim(z[i], g[i]) / (sim(z[i], g[i]) + sum(sim(z[i], o[i]) for o in old))) for i in range(6)]
     assert float(parts["contrastive"]) == pytest.approx(2 * sum(by_hand) / 6, rel=1e-12)
+
+
+def test_the_l2_term_is_equation_6_and_rounding_noise_gives_it_no_direction():
+    rng = torch.Generator().manual_seed(3)
+    z, g = torch.randn(2, 6, 5, generator=rng, dtype=torch.float64).unbind()
+    y, state = torch.zeros(6, dtype=torch.int64), State(None, {}, {})  # type: ignore[arg-type]
+
+    def distance(z):
+        return Distance(mu=2.0).loss(Outputs(z, z, z), y, {}, {"global": Outputs(g, g, g)}, state, {})["distance"]
+
+    by_hand = 2 * sum(math.dist(a, b) for a, b in zip(z.tolist(), g.tolist(), strict=True)) / 6
+    assert float(distance(z)) == pytest.approx(by_hand, abs=3e-4)
+    assert float(distance(g)) == 0
+    noisy = g * (1 + 1e-15 * torch.randn(6, 5, generator=rng, dtype=torch.float64))
+    assert float(grad(distance)(noisy).abs().max()) < 1e-10
 
 
 def test_moons_queue_holds_the_last_k_models_newest_first():

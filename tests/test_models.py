@@ -24,7 +24,7 @@ def test_the_papers_cnn_has_92_626_parameters():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (1, 5, 9)])
 @pytest.mark.parametrize("name", sorted(ENCODERS))
 def test_a_model_says_features_projection_and_logits(name, shape, norm, projection):
-    model = Model(ENCODERS[name](EncoderSpec(*shape, norm)), classes=7, projection=projection)
+    model = Model(ENCODERS[name](EncoderSpec(shape[0], shape[1], shape[2], norm)), classes=7, projection=projection)
     out = model(torch.randn(3, *shape))
     assert out.features.shape == (3, model.encoder.features)
     assert out.projection.shape == (3, projection or model.encoder.features)

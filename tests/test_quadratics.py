@@ -13,7 +13,7 @@ from moonfed.algorithms.fednova import Normalised
 from moonfed.algorithms.fedprox import Proximal
 from moonfed.algorithms.scaffold import Controlled, ControlMean
 from moonfed.core.algorithm import Algorithm
-from moonfed.core.types import Facts, Outputs, Snapshot, State
+from moonfed.core.types import Facts, Outputs, Snapshot, State, as_tensors
 from moonfed.data.dataset import Dataset, Recipe
 from moonfed.engines import ENGINES, nets_of
 from moonfed.engines.local import gradient_mass
@@ -105,7 +105,7 @@ def test_scaffolds_party_controls_end_at_their_own_gradients_at_the_optimum():
     trial, _ = federation(ControlledQuadratic(), ControlMean(), 100)
     for party in range(3):
         gradient = CURVATURES[party] * (optimum() - CENTRES[party])
-        assert float((trial.memory[party]["control"]["w"] - gradient).abs().max()) < 1e-8
+        assert float((as_tensors(trial.memory[party], "control")["w"] - gradient).abs().max()) < 1e-8
 
 
 def test_fedavg_stops_away_from_the_optimum():

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from moonfed.core.algorithm import Local, setting
-from moonfed.core.tree import vector_norm
 from moonfed.core.types import Outputs, Slots, Snapshot, State, Tensors
+
+NOISE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -22,5 +24,8 @@ class Distance(Local):
     def loss(
         self, out: Outputs, y: Tensor, weights: Tensors, anchors: dict[str, Outputs], state: State, party: Slots
     ) -> Tensors:
-        gap = vector_norm(out.projection - anchors["global"].projection, dim=-1)
-        return {"supervised": cross_entropy(out.logits, y), "distance": self.mu * gap.mean()}
+        # The norm has no gradient at zero, where every round starts: rounding noise would choose a direction of full
+        # length. Below NOISE the norm is rounded off, so that the first step is FedAvg's on every device.
+        gap = out.projection - anchors["global"].projection
+        length = torch.sqrt((gap**2).sum(-1) + NOISE**2) - NOISE
+        return {"supervised": cross_entropy(out.logits, y), "distance": self.mu * length.mean()}
