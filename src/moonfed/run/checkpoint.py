@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from moonfed.core.errors import UserError
 from moonfed.core.tree import pack, prefixed, under, unpack
-from moonfed.core.types import Slots, State, as_snapshot
+from moonfed.core.types import Slots, State, Tensors, as_snapshot
 from moonfed.run.disk import read_json, read_tensors, write_json, write_tensors
 
 FORMAT = 1
@@ -18,6 +18,7 @@ class Manifest(NamedTuple):
 
     round: int
     log_bytes: int
+    log_digest: str
     identity: str
     data: str
     memory: bool  # whether parties have files
@@ -40,13 +41,13 @@ class Checkpoint:
         found = [self._manifest(name) for name in (CURRENT, BEFORE)]
         return list({m.round: m for m in reversed(found) if m is not None}.values())[::-1]
 
-    def write(self, round: int, state: State, changed: dict[int, Slots]) -> None:
+    def write(self, round: int, state: State, changed: dict[int, Slots], identity: str) -> None:
         """Write the state and the memory of the parties that changed, under names of their round."""
         flat = pack({"model": state.model})
         flat |= prefixed("sent", pack(state.sent)) | prefixed("kept", pack(state.kept))
-        write_tensors(self._state(round), flat)
+        write_tensors(self._state(round), flat, identity=identity)
         for party, slots in changed.items():
-            write_tensors(self._party(party, round), pack(slots))
+            write_tensors(self._party(party, round), pack(slots), identity=identity)
 
     def seal(self, manifest: Manifest, changed: Sequence[int]) -> None:
         """Commit: from the rename on, the new round is what a resume finds. Then delete what no manifest needs."""
@@ -67,10 +68,10 @@ class Checkpoint:
         for round, cohort in enumerate(cohorts[: manifest.round], start=1):
             for party in cohort if manifest.memory else ():
                 self.held[party] = [*self.held.get(party, []), round][-2:]
-        flat, _ = read_tensors(self._state(manifest.round))
+        flat = _read(self._state(manifest.round), manifest)
         model = as_snapshot(unpack({k: v for k, v in flat.items() if k.startswith("model/")}), "model")
         state = State(model, unpack(under("sent", flat)), unpack(under("kept", flat)))
-        memory = {party: unpack(read_tensors(self._party(party, held[-1]))[0]) for party, held in self.held.items()}
+        memory = {party: unpack(_read(self._party(party, held[-1]), manifest)) for party, held in self.held.items()}
         return state, memory
 
     def rewind(self, manifest: Manifest | None) -> None:
@@ -107,8 +108,12 @@ class Checkpoint:
                 f"{path} has checkpoint format {value.get('format')}, this version of moonfed reads {FORMAT}; "
                 "continue the run with the version that started it, or use --out for another folder"
             )
-        if set(value) != set(Manifest._fields):
-            raise UserError(f"{path} is damaged: it should hold {', '.join(Manifest._fields)}")
+        kinds = get_type_hints(Manifest)
+        if {k: type(v) for k, v in value.items()} != kinds or value["round"] < 1 or value["log_bytes"] < 1:
+            raise UserError(
+                f"{path} is damaged: it should hold {', '.join(kinds)} as they were written; "
+                "use --out for another folder"
+            )
         return Manifest(**value)
 
     def _state(self, round: int) -> Path:
@@ -116,3 +121,10 @@ class Checkpoint:
 
     def _party(self, party: int, round: int) -> Path:
         return self.folder / f"party-{party}-{round}.safetensors"
+
+
+def _read(path: Path, manifest: Manifest) -> Tensors:
+    tensors, facts = read_tensors(path)
+    if facts.get("identity") != manifest.identity:
+        raise UserError(f"{path} is damaged: it is of another run; use --out for another folder")
+    return tensors

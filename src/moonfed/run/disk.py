@@ -1,5 +1,6 @@
 """Writing so that a crash at any instant leaves the old file or the new one, and reading with suspicion."""
 
+import errno
 import hashlib
 import json
 import os
@@ -22,25 +23,37 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise _unwritable(path, error) from None
-    _sync_folder(path.parent)
+        raise unwritable(path, error) from None
 
 
 def append_line(path: Path, after: int, line: str) -> int:
     """Put a line behind the first `after` bytes of a file and return the file's new length."""
     content = line.encode() + b"\n"
     try:
-        with path.open("r+b" if path.exists() else "x+b") as file:
+        new = not path.exists()
+        with path.open("x+b" if new else "r+b") as file:
             file.truncate(after)
             file.seek(after)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if new:
+            _sync_folder(path.parent)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     return after + len(content)
+
+
+def cut(path: Path, length: int) -> None:
+    """Forget what stands behind the first bytes of a file, if there is one."""
+    try:
+        if path.exists() and path.stat().st_size > length:
+            os.truncate(path, length)
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -52,17 +65,17 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object, or say in one line why it cannot be read."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {_short(error)}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read: {short(error)}") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} should hold a JSON object, it holds {type(value).__name__}")
     return value
 
 
 def write_tensors(path: Path, tensors: Tensors, **facts: str) -> None:
-    """Write tensors whole, with a digest of their bytes that is checked when they are read."""
+    """Write tensors whole, with a digest of them, of the facts and of the file's name that is checked when read."""
     here = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-    write_bytes(path, save(here, metadata=facts | {"sha256": _digest(here)}))
+    write_bytes(path, save(here, metadata=facts | {"sha256": _digest(path.name, here, facts)}))
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
@@ -72,16 +85,16 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
             facts = dict(file.metadata() or {})
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a dict)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read, it is missing or truncated: {_short(error)}") from None
-    if facts.get("sha256") != _digest(tensors):
+        raise UserError(f"{path} cannot be read, it is missing or truncated: {short(error)}") from None
+    if facts.pop("sha256", None) != _digest(path.name, tensors, facts):
         raise UserError(f"{path} is damaged: its content does not match its own digest")
     return tensors, facts
 
 
-def _digest(tensors: Tensors) -> str:
-    digest = hashlib.sha256()
+def _digest(name: str, tensors: Tensors, facts: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps([name, sorted(facts.items())]).encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].numpy().tobytes())
     return digest.hexdigest()
 
@@ -94,10 +107,14 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _unwritable(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write {path}: {_short(error)}; free some space or use --out for another place")
+def unwritable(path: Path, error: OSError) -> UserError:
+    """Make the error for a place that cannot be written to."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    advice = "free some space, then go on with --resume" if full else "use --out for another place"
+    return UserError(f"cannot write {path}: {short(error)}; {advice}")
 
 
-def _short(error: Exception) -> str:
+def short(error: Exception) -> str:
+    """Say in one line what went wrong."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text.splitlines()[0] if text else type(error).__name__

@@ -1,5 +1,6 @@
 """A run folder: config.json, rounds.jsonl, final.safetensors and checkpoint/."""
 
+import hashlib
 import json
 import os
 import platform
@@ -13,8 +14,8 @@ from moonfed.core.errors import UserError
 from moonfed.core.tree import pack, tree_map
 from moonfed.core.types import Tensors
 from moonfed.run.checkpoint import Checkpoint, Manifest
-from moonfed.run.config import Config, identity
-from moonfed.run.disk import append_line, read_json, write_json, write_tensors
+from moonfed.run.config import FREE, Config, identity
+from moonfed.run.disk import append_line, cut, read_json, read_tensors, short, unwritable, write_json, write_tensors
 from moonfed.run.loop import Row, Settled
 from moonfed.run.trial import Trial
 
@@ -22,57 +23,79 @@ CONFIG, LOG, FINAL, FAILURE = "config.json", "rounds.jsonl", "final.safetensors"
 
 
 class RunFolder:
-    """One trial's folder, held by one process at a time."""
+    """One trial's folder, held by one process at a time.
+
+    look and load only read: what they refuse is left as it was. begin is the first to write.
+    """
 
     def __init__(self, path: Path, config: Config, data: str) -> None:
         self.path, self.config, self.data = path, config, data
         self.identity = identity(config)
         self.checkpoint = Checkpoint(path / "checkpoint")
-        self.log_bytes = 0
+        self.log_bytes, self.log_digest = 0, hashlib.sha256()
+        self.finished = False  # before this process came
         self.before: list[dict[str, Any]] = []  # on what the run was carried out before it was resumed
         self._lock: Any = None
 
-    def open(self, resume: bool) -> None:
-        """Take the folder: a new one, or the same run's if it is to be resumed."""
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path} is a file, a run needs a folder; use --out for another place")
-        if (self.path / CONFIG).exists():
-            self._same_run(resume)
-        elif self.path.exists() and any(self.path.iterdir()):
-            raise UserError(f"{self.path} is not empty and holds no run; use --out for a new or empty folder")
+    def look(self, resume: bool) -> None:
+        """Refuse a place that cannot take this run, and keep other processes away from one that holds it."""
         try:
-            self.checkpoint.folder.mkdir(parents=True, exist_ok=True)
+            if self.path.exists() and not self.path.is_dir():
+                raise UserError(f"{self.path} is a file, a run needs a folder; use --out for another place")
+            if (self.path / CONFIG).exists():
+                self._same_run(resume)
+                self._hold()
+                self._same_run(resume)
+            elif self.path.exists() and self._foreign():
+                raise UserError(f"{self.path} is not empty and holds no run; use --out for a new or empty folder")
         except OSError as error:
-            raise UserError(f"cannot make {self.path}: {error.strerror}; use --out for another place") from None
-        self._hold()
-        write_json(self.path / CONFIG, describe(self.config, self.data) | {"before": self.before})
+            raise UserError(f"cannot read {self.path}: {short(error)}; use --out for another place") from None
 
-    def restore(self, trial: Trial, manifest: Manifest | None) -> None:
-        """Put a trial back to a committed round, or to its beginning, and forget what was written after it."""
-        if manifest is not None:
-            rows = read_rows(self.path, manifest.log_bytes)
-            if len(rows) != manifest.round:
-                raise UserError(f"{self.path / LOG} has {len(rows)} rounds where its checkpoint has {manifest.round}")
-            state, memory = self.checkpoint.load(manifest, [row["cohort"] for row in rows])
-            trial.state = tree_map(lambda t: t.to(trial.device), state)
-            trial.memory = {party: tree_map(lambda t: t.to(trial.device), slots) for party, slots in memory.items()}
-            trial.round, self.log_bytes = manifest.round, manifest.log_bytes
+    def load(self, trial: Trial, manifest: Manifest | None) -> None:
+        """Put a trial back to a committed round, or leave it at its beginning."""
+        if manifest is None:
+            return
+        content = _log(self.path)[: manifest.log_bytes]
+        digest, rows = hashlib.sha256(content), content.count(b"\n")
+        if (digest.hexdigest(), rows) != (manifest.log_digest, manifest.round):
+            raise UserError(
+                f"{self.path / LOG} is missing or damaged: it does not hold the {manifest.round} rounds of its "
+                "checkpoint as they were written; use --out for another folder"
+            )
+        state, memory = self.checkpoint.load(manifest, [row["cohort"] for row in _rows(content)])
+        trial.state = tree_map(lambda t: t.to(trial.device), state)
+        trial.memory = {party: tree_map(lambda t: t.to(trial.device), slots) for party, slots in memory.items()}
+        trial.round, self.log_bytes, self.log_digest = manifest.round, manifest.log_bytes, digest
+        self.finished = trial.round >= trial.config.train.rounds and final_stands(self.path, trial.round)
+
+    def begin(self, manifest: Manifest | None) -> None:
+        """Take the folder and forget what was written after a committed round; a finished run is left as it is."""
+        if self.finished:
+            return
+        if self._lock is None:
+            self._hold()
+            if (self.path / CONFIG).exists():
+                raise UserError(f"{self.path} has just been taken by another process; use --out for another folder")
+        write_json(self.path / CONFIG, describe(self.config, self.data) | {"before": self.before})
         self.checkpoint.rewind(manifest)
+        cut(self.path / LOG, self.log_bytes)
+        (self.path / FAILURE).unlink(missing_ok=True)
 
     def commit(self, trial: Trial, settled: Settled) -> None:
         """Make a finished round count: its files, its row of the log, then the manifest."""
-        self.checkpoint.write(trial.round, trial.state, settled.changed)
+        self.checkpoint.write(trial.round, trial.state, settled.changed, self.identity)
         line = json.dumps(settled.row, allow_nan=False)
         self.log_bytes = append_line(self.path / LOG, self.log_bytes, line)
-        manifest = Manifest(trial.round, self.log_bytes, self.identity, self.data, bool(trial.memory))
+        self.log_digest.update(line.encode() + b"\n")
+        log = (self.log_bytes, self.log_digest.hexdigest())
+        manifest = Manifest(trial.round, *log, self.identity, self.data, bool(trial.memory))
         self.checkpoint.seal(manifest, list(settled.changed))
 
     def finish(self, trial: Trial) -> None:
         """Write the final weights, or why there are none."""
         if trial.failure is not None:
             write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
-        elif trial.round >= trial.config.train.rounds:
-            (self.path / FAILURE).unlink(missing_ok=True)
+        elif trial.round >= trial.config.train.rounds and not self.finished:
             write_tensors(self.path / FINAL, final_tensors(trial), identity=self.identity, rounds=str(trial.round))
 
     def close(self) -> None:
@@ -83,6 +106,8 @@ class RunFolder:
 
     def _same_run(self, resume: bool) -> None:
         there = read_json(self.path / CONFIG)
+        if not isinstance(there.get("config"), dict) or not isinstance(there.get("before"), list):
+            raise UserError(f"{self.path / CONFIG} is damaged; use --out for another folder")
         if not resume:
             what = there.get("name", "a run")
             raise UserError(
@@ -90,10 +115,11 @@ class RunFolder:
             )
         if there.get("identity") != self.identity:
             raise UserError(
-                f"{self.path} holds a run with other settings: {_differences(there.get('config', {}), self.config)}"
+                f"{self.path} holds a run with other settings{_differences(there['config'], self.config)}; "
+                "use the same settings, or --out for another folder"
             )
         self.checkpoint.check(self.identity, self.data)
-        self.before = [*there.get("before", []), {k: there.get(k) for k in ("versions", "machine")}]
+        self.before = [*there["before"], {k: there.get(k) for k in ("versions", "machine")}]
         for manifest in self.checkpoint.manifests()[:1]:
             if manifest.round > self.config.train.rounds:
                 raise UserError(
@@ -101,13 +127,22 @@ class RunFolder:
                     f"{self.config.train.rounds} asked for; use --rounds {manifest.round} or more"
                 )
 
+    def _foreign(self) -> bool:
+        """Whether the folder holds more than what a run leaves that is killed before its config is written."""
+        shell = {"checkpoint", "checkpoint/lock", f".{CONFIG}.tmp"}
+        return any(path.relative_to(self.path).as_posix() not in shell for path in self.path.rglob("*"))
+
     def _hold(self) -> None:
         """Keep other processes out; the operating system lets go when this one dies, however it dies."""
+        try:
+            self.checkpoint.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.checkpoint.folder / "lock").open("w")
+        except OSError as error:
+            raise unwritable(self.path, error) from None
         try:
             import fcntl
         except ImportError:
             return
-        self._lock = (self.checkpoint.folder / "lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -125,15 +160,33 @@ def final_tensors(trial: Trial) -> Tensors:
     return {k.replace("/weights/", "/").replace("/buffers/", "/"): v for k, v in pack(models).items()}
 
 
-def read_rows(path: Path, length: int | None = None) -> list[Row]:
-    """Read the rows of a run's log, or of its first bytes; a last line that was cut off does not count."""
+def final_stands(path: Path, rounds: int) -> bool:
+    """Whether a run's final weights are there, whole, and those of its last round."""
     try:
-        content = (path / LOG).read_bytes()[:length]
-        return [json.loads(line) for line in content.split(b"\n")[:-1]]
+        return read_tensors(path / FINAL)[1].get("rounds") == str(rounds)
+    except UserError:
+        return False
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read the rows of a run's log; a last line that was cut off does not count."""
+    try:
+        return _rows(_log(path))
+    except ValueError as error:
+        raise UserError(f"{path / LOG} cannot be read: {short(error)}") from None
+
+
+def _log(path: Path) -> bytes:
+    try:
+        return (path / LOG).read_bytes()
     except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path / LOG} cannot be read: {error}") from None
+        return b""
+    except OSError as error:
+        raise UserError(f"{path / LOG} cannot be read: {short(error)}") from None
+
+
+def _rows(content: bytes) -> list[Row]:
+    return [json.loads(line) for line in content.split(b"\n")[:-1]]
 
 
 def describe(config: Config, data: str) -> dict[str, Any]:
@@ -164,12 +217,13 @@ def _version(package: str) -> str:
 
 
 def _differences(there: dict[str, Any], config: Config) -> str:
-    """List the settings in which two configs differ."""
+    """List the settings in which two configs differ and may not."""
     here = config.model_dump(mode="json")
-    found = [
-        f"{section}.{name} was {there.get(section, {}).get(name)}, now {value}"
-        for section, values in here.items()
-        for name, value in values.items()
-        if there.get(section, {}).get(name) != value and (section, name) != ("train", "rounds")
-    ]
-    return "; ".join(found[:3]) + "; use the same settings, or --out for another folder"
+    found: list[str] = []
+    for section, values in here.items():
+        theirs = there.get(section)
+        old: dict[str, Any] = theirs if isinstance(theirs, dict) else {}
+        for name in [*values, *(k for k in old if k not in values)]:
+            if old.get(name) != values.get(name) and name not in FREE.get(section, ()):
+                found.append(f"{section}.{name} was {old.get(name)}, now {values.get(name)}")
+    return ": " + "; ".join(found[:3]) if found else ""

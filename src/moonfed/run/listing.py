@@ -6,7 +6,7 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.run.checkpoint import Checkpoint
 from moonfed.run.disk import read_json
-from moonfed.run.folder import CONFIG, FAILURE, read_rows
+from moonfed.run.folder import CONFIG, FAILURE, final_stands, read_rows
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
@@ -42,4 +42,4 @@ def _describe(path: Path) -> dict[str, Any]:
 def _state(path: Path, done: int, asked: int) -> str:
     if (path / FAILURE).exists():
         return f"failed: {read_json(path / FAILURE).get('failure')}"
-    return "finished" if done >= asked else "can be resumed"
+    return "finished" if done >= asked and final_stands(path, done) else "can be resumed"

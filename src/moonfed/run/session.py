@@ -10,7 +10,7 @@ from moonfed.run.config import Config, identity
 from moonfed.run.folder import RunFolder, read_rows
 from moonfed.run.loop import Row, Settled, run_rounds
 from moonfed.run.rules import full_name
-from moonfed.run.tensorboard import Scalars
+from moonfed.run.tensorboard import Scalars, need_tensorboard
 from moonfed.run.trial import Trial, open_bench, resolve, set_up
 
 
@@ -36,6 +36,8 @@ def run_trials(
     after_round: Callable[[int, list[Row]], bool] = lambda round, rows: True,
 ) -> list[Outcome]:
     """Run trials that share data and network, each into its own folder, as one stack where they fit."""
+    if any(config.run.tensorboard for config, _ in configs):
+        need_tensorboard()
     bench = open_bench(configs[0][0])
     fingerprint = bench.data.fingerprint
     resolved = [(resolve(config, bench.data), out) for config, out in configs]
@@ -43,18 +45,19 @@ def run_trials(
     folders = [RunFolder(out or default_folder(config), config, fingerprint) for config, out in resolved]
     if len({folder.path.resolve() for folder in folders}) < len(folders):
         raise UserError("two of the runs are the same; ask for each of them once")
+    by_trial = {id(trial): folder for trial, folder in zip(trials, folders, strict=True)}
+    boards: dict[int, Scalars] = {}
     try:
+        # All that can be refused is refused before the first word is written to any of the folders.
         for folder in folders:
-            folder.open(resume)
+            folder.look(resume)
         start = lowest_common([folder.checkpoint.manifests() for folder in folders])
         for trial, folder, manifest in zip(trials, folders, start, strict=True):
-            folder.restore(trial, manifest)
-        by_trial = {id(trial): folder for trial, folder in zip(trials, folders, strict=True)}
-        boards = {
-            id(t): Scalars(f.path, t.round + 1)
-            for t, f in zip(trials, folders, strict=True)
-            if t.config.run.tensorboard
-        }
+            folder.load(trial, manifest)
+        for trial, folder, manifest in zip(trials, folders, start, strict=True):
+            folder.begin(manifest)
+            if trial.config.run.tensorboard and not folder.finished:
+                boards[id(trial)] = Scalars(folder.path, trial.round + 1)
 
         def commit(trial: Trial, settled: Settled) -> None:
             by_trial[id(trial)].commit(trial, settled)
@@ -65,11 +68,9 @@ def run_trials(
         run_rounds(trials, bench, commit, after_round)
         for trial, folder in zip(trials, folders, strict=True):
             folder.finish(trial)
-        for board in boards.values():
-            board.close()
     finally:
-        for folder in folders:
-            folder.close()
+        for holder in (*folders, *boards.values()):
+            holder.close()
     return [
         Outcome(trial.config, folder.path, read_rows(folder.path), trial.failure)
         for trial, folder in zip(trials, folders, strict=True)

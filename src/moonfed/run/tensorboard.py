@@ -1,5 +1,6 @@
 """Optional TensorBoard logging beside rounds.jsonl."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,18 @@ from moonfed.core.errors import UserError
 from moonfed.run.loop import Row
 
 
+def need_tensorboard() -> None:
+    """Refuse to log to a package that is not there."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise UserError('--tensorboard needs the package tensorboard; pip install "moonfed[tensorboard]"')
+
+
 class Scalars:
     """Writes a run's rows as TensorBoard scalars."""
 
     def __init__(self, folder: Path, first_round: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UserError('--tensorboard needs the package tensorboard; pip install "moonfed[tensorboard]"') from None
+        from torch.utils.tensorboard import SummaryWriter
+
         self.writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=first_round)
 
     def write(self, row: Row) -> None:
