@@ -1,5 +1,6 @@
 """The only round loop: for one trial or for many that share a stack."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,7 @@ def _settle(trial: Trial, bench: Bench, seats: list[Seat], done: list[Done]) -> 
     trial.failure = _non_finite(trial, seats, done)
     if trial.failure is not None:
         return None
+    good = trial.state, trial.memory
     uploads = {seat.party: result.upload for seat, result in zip(seats, done, strict=True)}
     sent = nbytes(trial.state.model) + nbytes(trial.state.sent)
     server = trial.algorithm.server
@@ -90,13 +92,23 @@ def _settle(trial: Trial, bench: Bench, seats: list[Seat], done: list[Done]) -> 
     changed = {seat.party: result.slots for seat, result in zip(seats, done, strict=True)}
     if not any(changed.values()):
         changed = {}
-    trial.memory |= changed
+    trial.memory = trial.memory | changed
+    score = _score(trial, bench)
+    if not (finite(trial.state) and math.isfinite(score["test_loss"])):
+        trial.failure = f"the model after round {trial.round + 1} is not finite (test loss {score['test_loss']:g})"
+        trial.state, trial.memory = good
+        return None
     trial.round += 1
-    row = _score(trial, bench) | _losses(done) | {"bytes_up": up, "bytes_down": travelled * sent}
+    row = score | _losses(done) | {"bytes_up": up, "bytes_down": travelled * sent}
     row |= {"cohort": [seat.party for seat in seats], "steps": sum(r.upload.steps for r in done)}
     if trial.config.run.gamma:
-        row["gamma"] = {str(s.party): r.gamma for s, r in zip(seats, done, strict=True)}
+        row["gamma"] = {str(s.party): _number(r.gamma) for s, r in zip(seats, done, strict=True)}
     return Settled({"round": trial.round} | row, changed)
+
+
+def _number(value: float | None) -> float | None:
+    """Keep a finite number; the log has no other word than null for a quotient by zero."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _score(trial: Trial, bench: Bench) -> Row:
