@@ -10,10 +10,11 @@ from types import FrameType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from moonfed.core.errors import RunFailed
 from moonfed.run.loop import Row
 from moonfed.run.trial import Trial
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 class Display:
@@ -30,13 +31,17 @@ class Display:
         self.first = min(trial.round for trial in trials)
         self.last = max(trial.config.train.rounds for trial in trials)
         self.began = time.perf_counter()
-        if self.first:
+        if self.first >= self.last:
+            errors.print(f"nothing left to do: all {self.last} rounds were done before")
+        elif self.first:
             errors.print(f"resumed after round {self.first} of {self.last}")
         if self.bar is not None:
             self.task = self.bar.add_task("round", total=self.last, completed=self.first, told="")
 
     def after_round(self, round: int, rows: list[Row]) -> bool:
         """Show a finished round; False once the user has asked to stop."""
+        if not rows:  # every trial failed in it
+            return not self.stopping
         told = told_of(rows)
         if self.bar is not None:
             self.bar.update(self.task, completed=round, told=told)
@@ -56,8 +61,6 @@ class Display:
 
 def told_of(rows: list[Row]) -> str:
     """Say in a few words how a round went, averaged over the trials."""
-    if not rows:
-        return ""
     parts = {k for row in rows for k in row["losses"]}
     means = {k: _mean([row["losses"][k] for row in rows if k in row["losses"]]) for k in sorted(parts, reverse=True)}
     losses = "  ".join(f"{k} {v:.3f}" for k, v in means.items())
@@ -70,7 +73,7 @@ def showing() -> Iterator[Display]:
     display = Display()
     before = signal.signal(signal.SIGINT, display.interrupt)
     try:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not errors.is_dumb_terminal:
             columns = (
                 TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
                 BarColumn(bar_width=24),
@@ -83,6 +86,8 @@ def showing() -> Iterator[Display]:
                 yield display
         else:
             yield display
+    except KeyboardInterrupt:  # not left to typer, which would end without a word
+        raise RunFailed("stopped at once; go on from the last saved round with --resume") from None
     finally:
         signal.signal(signal.SIGINT, before)
 

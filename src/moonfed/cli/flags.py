@@ -97,7 +97,7 @@ def _from_file(path: Path) -> Values:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number or a nesting beyond all measure
         raise UserError(f"{path} is not TOML: {error}") from None
 
 
@@ -106,7 +106,7 @@ def _from_assignments(assignments: Sequence[str]) -> Values:
     for text in assignments:
         place, equals, value = text.partition("=")
         section, dot, name = place.strip().partition(".")
-        if not (equals and dot and name):
+        if not (equals and section and dot and name):
             raise UserError(f"--set needs SECTION.NAME=VALUE, algorithm.mu=1 for one, got {text!r}")
         values.setdefault(section, {})[name] = _literal(value.strip())
     return values
@@ -115,5 +115,5 @@ def _from_assignments(assignments: Sequence[str]) -> Values:
 def _literal(text: str) -> Any:
     try:
         return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text

@@ -108,7 +108,7 @@ def compare(
 @with_settings(("data",))
 def partition(
     given: Values,
-    seed: Annotated[str, typer.Option("--seed", help="seed of the split", metavar="VALUE")] = "0",
+    seed: Annotated[str | None, typer.Option("--seed", help="seed of the split (default 0)", metavar="VALUE")] = None,
     config: File = None,
     set: Set = None,
     json: Json = False,
@@ -121,10 +121,9 @@ def partition(
     from moonfed.report.table import partition_table
     from moonfed.run.split import describe_split
 
-    values = read_settings(given, config, set or [])
-    values.setdefault("run", {})["seed"] = seed
-    settings = configured(values, None, [])
-    split = describe_split(settings)
+    if seed is not None:
+        given["run"] = {"seed": seed}
+    split = describe_split(configured(given, config, set or []))
     if plot is not None:
         draw_heatmap(split, plot)
     if json:
@@ -177,7 +176,7 @@ def _main() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    errors.print(f"moonfed: {message}", markup=False)
+    errors.print(f"moonfed: {' '.join(message.splitlines())}", markup=False)
     return code
 
 

@@ -8,6 +8,7 @@ from moonfed.core.errors import UserError
 from moonfed.run.config import Config, identity, make_config
 
 SEEDS = "0,1,2"
+MOST_SEEDS, DIGITS = 10_000, 10
 
 
 def plan_comparison(
@@ -53,10 +54,14 @@ def _seeds(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
-        if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise UserError(f"--seeds needs whole numbers, 0,1,2 or 0-4, got {text!r}")
-        found += range(int(low), int(high if dash else low) + 1)
-    if len(set(found)) < len(found) or not found:
+        ends = [low, high] if dash else [low, low]
+        if not all(end.isdecimal() and len(end) <= DIGITS for end in ends):
+            raise UserError(f"--seeds needs whole numbers below 2**32, 0,1,2 or 0-4, got {text[:60]!r}")
+        first, last = map(int, ends)
+        if not first <= last < first + MOST_SEEDS:
+            raise UserError(f"--seeds needs LOW-HIGH with LOW <= HIGH and at most {MOST_SEEDS} seeds, got {part!r}")
+        found += range(first, last + 1)
+    if len(set(found)) < len(found):
         raise UserError(f"--seeds needs each seed once, got {text!r}")
     return found
 

@@ -4,7 +4,8 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.errors import UserError, unknown
@@ -18,6 +19,13 @@ class Section(BaseModel):
     """A group of settings that is checked once, when it is made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
+            raise PydanticCustomError("truth", "not a number")
+        return value
 
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -42,7 +50,9 @@ class ModelSettings(Section):
     """The network, the same for every algorithm."""
 
     model: str = Field("cnn", description=f"encoder: {', '.join(ENCODERS)}")
-    norm: Literal["none", "group", "batch"] = Field("none", description="normalisation layers in the encoder")
+    norm: Literal["none", "group", "batch"] = Field(
+        "none", description="normalisation layers in the encoder: none, group, batch"
+    )
     projection: Annotated[int, Field(ge=0, le=65536)] = Field(
         256, description="width of the projection head; 0 leaves the head out"
     )
@@ -103,7 +113,7 @@ class RunSettings(Section):
     engine: Literal["auto", "sequential", "stacked"] = Field(
         "auto", description="one party after the other, or all as one stack; auto: stacked"
     )
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = Field(
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")] = Field(
         "auto", description="auto, cpu, cuda or cuda:N"
     )
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
@@ -210,6 +220,15 @@ def _first(error: ValidationError) -> UserError:
         "float_parsing": "a number",
         "float_type": "a number",
         "finite_number": "a finite number",
+        "int_parsing_size": "a smaller number",
         "bool_parsing": "true or false",
-    }.get(first["type"], f"something else ({field.description})")
-    return UserError(f"{section}.{name} needs {needs}, got {got!r}; set it with {flag}")
+        "bool_type": "true or false",
+        "string_type": "a word",
+        "truth": "another value than true or false",
+    }.get(first["type"], f"another form ({field.description})")
+    return UserError(f"{section}.{name} needs {needs}, got {_brief(got)}; set it with {flag}")
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"

@@ -76,9 +76,11 @@ def resolve(config: Config, data: Dataset) -> Config:
 def open_bench(config: Config) -> Bench:
     """Load the data and set up the engine that a config asks for."""
     device = pick_device(config.run.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        there = f"{gpus} of them" if gpus else "none"
         raise UserError(
-            f"device {config.run.device} needs a GPU that torch can use, and there is none; use --device cpu"
+            f"device {config.run.device} needs a GPU that torch can use, and there is {there}; use --device cpu"
         )
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
