@@ -7,7 +7,7 @@ MARK := $(VENV)/.installed
 .PHONY: demo test check setup clean
 
 demo: $(MARK)
-	$(BIN)/moonfed compare moon fedavg --rounds 15 --seeds 0 --out runs/demo --resume
+	$(BIN)/moonfed compare moon fedavg --rounds 15 --seeds 0,1,2 --out runs/demo --resume
 
 test: $(MARK) check
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -52,7 +52,6 @@ def test_dirichlet_gives_the_published_class_counts_and_batches():
 
 @pytest.mark.parametrize(("labels", "std"), [(CIFAR10, 1165), (CIFAR100, 181), (TINY, 99)])
 def test_table_6_prints_the_standard_deviations_of_split_0(labels, std):
-    # 181.5 is printed as 181 in the paper: it truncates, or rounds half to even, or prints its own 181.46.
     assert float(np.std(sizes(labels, 10, 0.5, 0))) == pytest.approx(std, abs=0.5)
 
 

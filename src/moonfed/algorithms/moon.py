@@ -51,7 +51,7 @@ class Contrastive(Local):
         return {"supervised": cross_entropy(out.logits, y), "contrastive": self.mu * contrast}
 
     def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
-        # Newest first, the oldest falls out; the authors' queue copies one model into every slot for k >= 3.
+        # Newest first, the oldest falls out; the authors' queue copies one model into all older slots for k >= 3.
         models = [trained.model, *(as_snapshot(party, k) for k in self._queue())][: self.negatives]
         count = torch.clamp(as_tensor(party, "count") + 1, max=self.negatives)
         return {}, self._memory(models, count)

@@ -85,7 +85,6 @@ class Server:
 
     needs: ClassVar[frozenset[str]] = frozenset()  # upload slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # sent slots it writes
-    linear: ClassVar[bool] = True  # False: step gets {party: Upload} in place of the sum
 
     def init(self, model: Snapshot, fresh: Fresh) -> tuple[Slots, Slots]:
         """Return what is sent with the first model, and what the server keeps to itself."""
