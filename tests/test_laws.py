@@ -1,6 +1,7 @@
 """What must hold between the algorithms, whatever the data."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from worlds import bench_for, gap, run_one, same_bits, settings, some_digits, tr
 from moonfed.algorithms import ALGORITHMS, SERVERS
 from moonfed.algorithms.moon import Contrastive
 from moonfed.algorithms.moon_l2 import Distance
-from moonfed.core.algorithm import Algorithm
+from moonfed.core.algorithm import Algorithm, Local, settings_of
 from moonfed.core.errors import UserError
 from moonfed.core.tree import add, leaves, scale, sub, tree_map
 from moonfed.core.types import Outputs, Slots, State, as_snapshot, as_tensor, as_tensors
@@ -200,10 +201,22 @@ def test_one_party_with_all_rows_for_one_round_is_centralised_sgd(float64, norm)
 
 def test_centralised_is_one_long_sgd_over_all_rounds(float64):
     config = settings("centralised", train__rounds=3)
-    trial = run_one(config)
+    (trial,), (rows,) = trained(config)
     assert len(trial.parts) == 1
     by_torch = plain_torch(config, trial.parts[0], 0, trial.fresh("model"), 3, keep_optimiser=True)
     assert gap(by_torch, trial.state.model.weights) < 1e-12
+    assert rows[-1]["bytes_up"] == rows[-1]["bytes_down"] == 0
+
+
+def test_a_setting_that_lanes_could_not_share_is_refused_when_it_is_declared():
+    @dataclass(frozen=True)
+    class Undeclared(Local):
+        strength: float = 1.0
+
+    with pytest.raises(
+        TypeError, match=r"strength: a rule's setting is a float, an int or a str declared with setting"
+    ):
+        settings_of(Undeclared)
 
 
 def test_solo_is_each_party_alone_with_one_optimiser(float64):

@@ -121,7 +121,11 @@ class Algorithm:
 
 def settings_of(rule: Local | Server | type[Local] | type[Server]) -> dict[str, Any]:
     """List the declared settings of a rule: name to dataclass field."""
-    try:
-        return {f.name: f for f in fields(rule)}  # type: ignore[arg-type]
-    except TypeError:
-        return {}
+    found = {f.name: f for f in fields(rule)}  # type: ignore[arg-type]
+    for name, f in found.items():
+        if f.type not in (float, int, str) or "limits" not in f.metadata:
+            raise TypeError(
+                f"{rule}.{name}: a rule's setting is a float, an int or a str declared with setting(), in a file "
+                "without 'from __future__ import annotations'"
+            )
+    return found

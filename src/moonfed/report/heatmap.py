@@ -1,9 +1,11 @@
 """The heat map of Figures 5, 9 and 10: rows of each class at each party."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
+from moonfed.run.disk import write_bytes
 
 KINDS = (".png", ".svg", ".pdf")
 
@@ -33,7 +35,6 @@ def draw_heatmap(split: dict[str, Any], path: Path) -> None:
                 axes.text(party, k, str(count), ha="center", va="center", fontsize=6, color=shade)
     figure.colorbar(image, ax=axes, label="rows")
     figure.tight_layout()
-    try:
-        figure.savefig(path, dpi=160)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; use --plot with another place") from None
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=160)
+    write_bytes(path, drawn.getvalue())

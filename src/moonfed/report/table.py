@@ -31,6 +31,14 @@ def compare_table(found: Sequence[Summary], config: Config) -> None:
         best = summary.mean is not None and summary.mean == max(means)
         table.add_row(*cells, f"{summary.megabytes:.2f}", style="bold" if best else None)
     _print(table)
+    _print("test accuracy: of the model after the last round, on all test rows" + _footnotes(found))
+
+
+def _footnotes(found: Sequence[Summary]) -> str:
+    notes = "; ± is the standard deviation over the seeds" if any(len(s.seeds) > 1 for s in found) else ""
+    if any(s.method == "solo" for s in found):
+        notes += "; solo: the mean over the parties' own models"
+    return notes
 
 
 def partition_table(split: dict[str, Any]) -> None:

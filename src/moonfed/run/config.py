@@ -81,7 +81,9 @@ class TrainSettings(Section):
     epochs: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="local epochs a round")
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16)")
     lr: Positive = Field(0.01, description="learning rate of local SGD")
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="momentum of local SGD, new each round")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.9, description="momentum of local SGD; its buffers start anew each round but for solo and centralised"
+    )
     weight_decay: Annotated[float, Field(ge=0)] = Field(1e-5, description="weight decay on every parameter")
 
 
@@ -91,7 +93,8 @@ class CohortSettings(Section):
     fraction: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="share C of the parties in a round")
     sampling: Literal["uniform", "by-rows"] = Field(
         "uniform",
-        description="uniform: without replacement, averaged by rows; by-rows: drawn with probability p_k, averaged 1/K",
+        description="uniform: without replacement, averaged by rows; "
+        "by-rows: m draws with replacement, with probability p_k, averaged 1/K",
     )
     stragglers: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="share of the cohort that gets only part of its steps done"

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from moonfed.algorithms import ALGORITHMS
 from moonfed.core.tree import add, finite, nbytes
 from moonfed.core.types import Slots, Tensors, Upload, as_snapshot
 from moonfed.data.plan import draw_plan, probe_plan
@@ -80,12 +81,14 @@ def _settle(trial: Trial, bench: Bench, seats: list[Seat], done: list[Done]) -> 
     good = trial.state, trial.memory
     uploads = {seat.party: result.upload for seat, result in zip(seats, done, strict=True)}
     sent = nbytes(trial.state.model) + nbytes(trial.state.sent)
+    pooled = ALGORITHMS[trial.config.algorithm.name].pooled  # then nothing travels
     server = trial.algorithm.server
     total: Tensors = {}
     travelled = up = 0
     for seat in seats:  # by party, whatever the order of training: floating-point sums depend on it
         part = server.contribute(uploads[seat.party], trial.facts[seat.party], seat.share)
-        up, travelled = up + nbytes(part), travelled + bool(part)
+        if part and not pooled:
+            up, travelled = up + nbytes(part), travelled + 1
         total = add(total, part) if total else part
     if seats:
         trial.state = server.step(trial.state, total, trial.population)

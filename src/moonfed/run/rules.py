@@ -8,6 +8,7 @@ from moonfed.core.errors import UserError, unknown
 
 RuleOptions = dict[str, Any]
 
+KINDS: dict[Any, str] = {float: "a number", int: "a whole number", str: "a word"}
 SIGNS = {"ge": (">=", float.__ge__), "gt": (">", float.__gt__), "le": ("<=", float.__le__), "lt": ("<", float.__lt__)}
 
 
@@ -66,7 +67,7 @@ def _surplus(name: str, server: str | None, key: str, declared: dict[str, Any]) 
 
 def _checked(name: str, field: Any, value: Any) -> Any:
     kind, flag = field.type, "--" + field.name.replace("_", "-")
-    needs = {float: "a number", int: "a whole number", str: "a word"}[kind]
+    needs = KINDS[kind]
     try:
         if isinstance(value, bool) or (kind is int and float(value) != int(float(value))):
             raise ValueError
