@@ -7,20 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from moonfed.core.errors import RunFailed
 from moonfed.run.loop import Row
 from moonfed.run.trial import Trial
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+def stderr() -> Console:
+    """Look at stderr as it is now: a terminal or not, and of which kind."""
+    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 class Display:
     """Shows how a run goes on, and notices Ctrl-C."""
 
     def __init__(self) -> None:
+        self.console = stderr()
         self.stopping = False
         self.began = time.perf_counter()
         self.first = self.last = 0
@@ -32,9 +37,9 @@ class Display:
         self.last = max(trial.config.train.rounds for trial in trials)
         self.began = time.perf_counter()
         if self.first >= self.last:
-            errors.print(f"nothing left to do: all {self.last} rounds were done before")
+            self.console.print(f"nothing left to do: all {self.last} rounds were done before")
         elif self.first:
-            errors.print(f"resumed after round {self.first} of {self.last}")
+            self.console.print(f"resumed after round {self.first} of {self.last}")
         if self.bar is not None:
             self.task = self.bar.add_task("round", total=self.last, completed=self.first, told="")
 
@@ -48,7 +53,7 @@ class Display:
         else:
             spent = time.perf_counter() - self.began
             left = spent / max(1, round - self.first) * (self.last - round)
-            errors.print(f"round {round}/{self.last}  {told}  {spent:.0f} s, {left:.0f} s left")
+            self.console.print(f"round {round}/{self.last}  {told}  {spent:.0f} s, {left:.0f} s left")
         return not self.stopping
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
@@ -56,7 +61,7 @@ class Display:
         if self.stopping:
             raise KeyboardInterrupt
         self.stopping = True
-        errors.print("stopping after this round; press Ctrl-C again to stop at once")
+        self.console.print("stopping after this round; press Ctrl-C again to stop at once")
 
 
 def told_of(rows: list[Row]) -> str:
@@ -67,22 +72,33 @@ def told_of(rows: list[Row]) -> str:
     return f"accuracy {_mean([row['accuracy'] for row in rows]):.1%}  {losses}"
 
 
+class Rounds(Progress):
+    """A bar, and below it how the last round went: together they would not fit into 80 columns."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Show the bar and the words."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if task.fields["told"]:
+                yield Text(task.fields["told"], no_wrap=True, overflow="ellipsis")
+
+
 @contextmanager
 def showing() -> Iterator[Display]:
     """Show progress while a run lasts."""
     display = Display()
     before = signal.signal(signal.SIGINT, display.interrupt)
     try:
-        if sys.stderr.isatty() and not errors.is_dumb_terminal:
+        if sys.stderr.isatty() and not display.console.is_dumb_terminal:
             columns = (
                 TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
                 BarColumn(bar_width=24),
-                TextColumn("{task.fields[told]}"),
                 TimeElapsedColumn(),
-                TextColumn("left"),
+                TextColumn("gone,"),
                 TimeRemainingColumn(),
+                TextColumn("left"),
             )
-            with Progress(*columns, console=errors) as display.bar:
+            with Rounds(*columns, console=display.console) as display.bar:
                 yield display
         else:
             yield display

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from moonfed import __version__
-from moonfed.cli.display import errors, showing
+from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Values, configured, read_settings, with_settings
 from moonfed.core.errors import RunFailed, UserError
 
@@ -176,7 +176,7 @@ def _main() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    errors.print(f"moonfed: {' '.join(message.splitlines())}", markup=False)
+    stderr().print(f"moonfed: {' '.join(message.splitlines())}", markup=False)
     return code
 
 
