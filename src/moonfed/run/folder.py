@@ -55,7 +55,8 @@ class RunFolder:
         """Put a trial back to a committed round, or leave it at its beginning."""
         if manifest is None:
             return
-        content = _log(self.path)[: manifest.log_bytes]
+        log = _log(self.path)
+        content = log[: manifest.log_bytes]
         digest, rows = hashlib.sha256(content), content.count(b"\n")
         if (digest.hexdigest(), rows) != (manifest.log_digest, manifest.round):
             raise UserError(
@@ -66,7 +67,8 @@ class RunFolder:
         trial.state = tree_map(lambda t: t.to(trial.device), state)
         trial.memory = {party: tree_map(lambda t: t.to(trial.device), slots) for party, slots in memory.items()}
         trial.round, self.log_bytes, self.log_digest = manifest.round, manifest.log_bytes, digest
-        self.finished = trial.round >= trial.config.train.rounds and final_stands(self.path, trial.round)
+        done = trial.round >= trial.config.train.rounds and log == content
+        self.finished = done and final_stands(self.path, trial.round)
 
     def begin(self, manifest: Manifest | None) -> None:
         """Take the folder and forget what was written after a committed round; a finished run is left as it is."""

@@ -78,9 +78,9 @@ def open_bench(config: Config) -> Bench:
     device = pick_device(config.run.device)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= gpus:
-        there = f"{gpus} of them" if gpus else "none"
+        there = f"the last is cuda:{gpus - 1}" if gpus else "there is none"
         raise UserError(
-            f"device {config.run.device} needs a GPU that torch can use, and there is {there}; use --device cpu"
+            f"device {config.run.device} needs a GPU that torch can use, and {there}; use --device cpu or auto"
         )
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
