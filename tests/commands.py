@@ -56,7 +56,8 @@ class Attempt:
         """Start it; prepare(given) is called in the new process first, and what is said goes to a screen or a file."""
         self._file = tempfile.NamedTemporaryFile("r", suffix=".txt")  # noqa: SIM115 (closed in end)
         words = [str(a) for a in arguments]
-        self.process = _forks().Process(target=_attempt, args=(words, screen or self._file.name, prepare, given))
+        given = (words, screen or self._file.name, prepare, given)
+        self.process = _forks().Process(target=_attempt, args=given, daemon=True)
         self.process.start()
 
     @property
@@ -142,7 +143,7 @@ def _forks() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["warm"])
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([before] if before else [])])
     forkserver.ensure_running()
     if before is None:
         del os.environ["PYTHONPATH"]

@@ -338,6 +338,11 @@ def filled(content: bytes) -> Callable[[Path], Any]:
     return lambda path: path.write_bytes(content)
 
 
+def altered(old: bytes, new: bytes) -> Callable[[Path], Any]:
+    """Put other bytes in place of the first that read so."""
+    return lambda path: path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+
 MANIFEST, STATE, PARTY = (f"checkpoint/{n}" for n in ("manifest.json", "state-2.safetensors", "party-3-2.safetensors"))
 DAMAGE: list[tuple[str, Callable[[Path], Any], str]] = [
     (MANIFEST, edited(format=2), "has checkpoint format 2, this version of moonfed reads 1"),
@@ -359,6 +364,8 @@ DAMAGE: list[tuple[str, Callable[[Path], Any], str]] = [
     (STATE, cut(80_000), "state-2.safetensors cannot be read"),
     (STATE, cut(-1), "state-2.safetensors cannot be read"),
     (STATE, filled(b"x" * 1000), "state-2.safetensors cannot be read"),
+    (STATE, altered(b"[128,64]", b"[64,128]"), "state-2.safetensors is damaged"),
+    (STATE, altered(b'"F32"', b'"I32"'), "state-2.safetensors is damaged"),
     (STATE, Path.unlink, "state-2.safetensors cannot be read"),
     (PARTY, cut(100_000), "party-3-2.safetensors cannot be read"),
     (PARTY, Path.unlink, "party-3-2.safetensors cannot be read"),
