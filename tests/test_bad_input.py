@@ -444,6 +444,13 @@ def test_a_full_disk_costs_no_round_and_the_run_goes_on_once_there_is_room(disk:
     assert bits(disk / "run") == bits(good)
 
 
+def test_a_log_for_tensorboard_that_cannot_be_written_is_refused_in_one_line(copy: Path) -> None:
+    (copy / "tensorboard").write_text("mine")
+    line = refused(moonfed("run", *SMALL, "--rounds", "3", "--tensorboard", "--out", copy, "--resume"))
+    assert "cannot write" in line
+    assert (copy / "tensorboard").read_text() == "mine"
+
+
 def room(size: int) -> None:
     """Let this process write no file beyond a size, as a full disk would not."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

@@ -1,10 +1,12 @@
 """Optional TensorBoard logging beside rounds.jsonl."""
 
 import importlib.util
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
+from moonfed.run.disk import unwritable
 from moonfed.run.loop import Row
 
 
@@ -20,15 +22,23 @@ class Scalars:
     def __init__(self, folder: Path, first_round: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=first_round)
+        self.path = folder / "tensorboard"
+        try:
+            self.writer: Any = SummaryWriter(str(self.path), purge_step=first_round)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
 
     def write(self, row: Row) -> None:
         """Log one round."""
         scalars = {k: row[k] for k in ("accuracy", "test_loss", "seconds")}
-        for name, value in (scalars | {f"losses/{k}": v for k, v in row["losses"].items()}).items():
-            self.writer.add_scalar(name, value, row["round"])
-        self.writer.flush()
+        try:
+            for name, value in (scalars | {f"losses/{k}": v for k, v in row["losses"].items()}).items():
+                self.writer.add_scalar(name, value, row["round"])
+            self.writer.flush()
+        except OSError as error:
+            raise unwritable(self.path, error) from None
 
     def close(self) -> None:
-        """Close the event file."""
-        self.writer.close()
+        """Close the event file; every round was flushed to it, so a disk that is full by now loses none."""
+        with suppress(OSError):
+            self.writer.close()
