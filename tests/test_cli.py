@@ -84,7 +84,7 @@ def test_every_setting_is_in_the_help_with_its_default() -> None:
     assert "(default 10)" in page["--parties"]
     assert "(default keep)" in page["--stragglers-keep"]
     assert "(default off)" in page["--gamma"]
-    assert "(default fedprox 0.01, moon 1.0, moon-l2 0.1)" in page["--mu"]
+    assert "weight of the contrastive term (default moon 1.0)" in page["--mu"]
 
 
 def test_what_is_typed_beats_set_beats_the_file_beats_the_default(
@@ -288,6 +288,12 @@ def test_partition_plot_writes_a_picture_that_opens(tmp_path: Path) -> None:
     height, width, _ = picture.shape
     assert min(height, width) > 300
     assert len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 20  # there is something on it
+
+
+def test_runs_shows_a_folder_by_its_true_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a[" / "b]:smile:"
+    assert moonfed("run", *QUICK, "--rounds", "1", "--out", folder).code == 0
+    assert str(folder) in moonfed("runs", tmp_path).out.replace("\n", "")
 
 
 def test_runs_tells_finished_from_resumable_from_failed_from_damaged(tmp_path: Path) -> None:

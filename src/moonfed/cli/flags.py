@@ -71,10 +71,9 @@ def _flags(section: str) -> list[tuple[str, inspect.Parameter]]:
         found.append((name, _parameter(section, name, flag_of(section, name), f"{field.description}{default}", kind)))
     if section == "algorithm":
         for name, homes in all_settings().items():
-            help = "; ".join(dict.fromkeys(f.metadata["help"] for _, f in homes))
-            defaults = ", ".join(f"{algorithm} {f.default}" for algorithm, f in homes)
+            help = "; ".join(f"{f.metadata['help']} (default {algorithm} {f.default})" for algorithm, f in homes)
             flag = "--" + name.replace("_", "-")
-            found.append((name, _parameter(section, name, flag, f"{help} (default {defaults})", str)))
+            found.append((name, _parameter(section, name, flag, help, str)))
     return found
 
 

@@ -19,9 +19,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Out = Annotated[Path | None, typer.Option("--out", help="run folder; default: a name made from the settings, in runs/")]
-File = Annotated[Path | None, typer.Option("--config", help="TOML file of settings, one table a section")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="SECTION.NAME=VALUE, any setting; may be repeated")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="run folder; default: a name made from the settings, in runs/"),
+]
+File = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings, one table a section")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, to the same bits on a CPU")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 

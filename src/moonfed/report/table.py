@@ -107,7 +107,7 @@ def _table(title: Any = None) -> Table:
 
 
 def _print(what: Any) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=max(console.width, 160))
+        console.width = max(console.width, 160)
     console.print(what)
