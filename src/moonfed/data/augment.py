@@ -1,4 +1,4 @@
-"""Gather, crop, flip and normalise a batch in one indexing operation on the device."""
+"""Gather, crop, flip, rotate and normalise a batch in one indexing operation on the device."""
 
 import torch
 from torch import Tensor
@@ -10,13 +10,11 @@ from moonfed.data.plan import Plan
 def gather(data: Dataset, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the pictures [..., channel, height, width] and labels [...] of a plan of any leading shape."""
     shape = plan.rows.shape
-    rows, recipe = plan.rows.reshape(-1), data.recipe
-    if recipe.pad or recipe.flip:
-        pixels = _cropped(data, rows, plan.crops.reshape(-1, 2), plan.flips.reshape(-1))
-    else:
-        pixels = data.images[rows]
+    flat = Plan(plan.rows.reshape(-1), plan.crops.reshape(-1, 2), plan.flips.reshape(-1), plan.angles.reshape(-1))
+    recipe = data.recipe
+    pixels = _changed(data, flat) if recipe.pad or recipe.flip or recipe.rotate else data.images[flat.rows]
     x = normalise(data, pixels, dtype)
-    return x.reshape(*shape, *x.shape[1:]), data.labels[rows].reshape(shape)
+    return x.reshape(*shape, *x.shape[1:]), data.labels[flat.rows].reshape(shape)
 
 
 def normalise(data: Dataset, pixels: Tensor, dtype: torch.dtype) -> Tensor:
@@ -25,18 +23,49 @@ def normalise(data: Dataset, pixels: Tensor, dtype: torch.dtype) -> Tensor:
     return (pixels.to(dtype) - mean) / std
 
 
-def _cropped(data: Dataset, rows: Tensor, crops: Tensor, flips: Tensor) -> Tensor:
+def _changed(data: Dataset, plan: Plan) -> Tensor:
+    """Follow every pixel of the augmented pictures back to where it comes from: rotation, flip, crop, padding."""
     channels, height, width = data.images.shape[1:]
-    pad, device = data.recipe.pad, rows.device
-    y = torch.arange(height, device=device) + crops[:, :1] - pad  # [row, height], in the unpadded picture
-    x = torch.arange(width, device=device) + crops[:, 1:] - pad
-    x = torch.where(flips[:, None], x.flip(1), x)
+    pad, device = data.recipe.pad, plan.rows.device
+    y = torch.arange(height, device=device)[None, :, None]  # [row, height, width], broadcast where it can be
+    x = torch.arange(width, device=device)[None, None, :]
+    outside = None
+    if data.recipe.rotate:
+        y, x = _turned(y, x, plan.angles, height, width)
+        outside = _beyond(y, height) | _beyond(x, width)
+    x = torch.where(plan.flips[:, None, None], width - 1 - x, x)
+    y, x = y + plan.crops[:, 0, None, None] - pad, x + plan.crops[:, 1, None, None] - pad
     if data.recipe.reflect:
-        y, x = ((v.abs() - 2 * (v.abs() - last).clamp(min=0)) for v, last in ((y, height - 1), (x, width - 1)))
-        black = None
-    else:
-        black = ((y < 0) | (y >= height))[:, :, None] | ((x < 0) | (x >= width))[:, None, :]
-        y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
+        y, x = _reflected(y, height), _reflected(x, width)
+    elif pad:
+        padding = _beyond(y, height) | _beyond(x, width)
+        outside = padding if outside is None else outside | padding
+    y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
     channel = torch.arange(channels, device=device)[None, :, None, None]
-    pixels = data.images[rows[:, None, None, None], channel, y[:, None, :, None], x[:, None, None, :]]
-    return pixels if black is None else pixels.masked_fill(black[:, None], 0)
+    pixels = data.images[plan.rows[:, None, None, None], channel, y[:, None], x[:, None]]
+    return pixels if outside is None else pixels.masked_fill(outside[:, None], 0)
+
+
+def _turned(y: Tensor, x: Tensor, angles: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Rotate about the centre to the nearest pixel, in the 16-bit fixed point of PIL, to agree with it to the pixel."""
+    turn = torch.deg2rad(-angles)[:, None, None]
+    cos, sin = torch.cos(turn), torch.sin(turn)
+    middle_y, middle_x = height / 2, width / 2
+
+    def fixed(value: Tensor) -> Tensor:
+        return torch.floor(value * 65536 + 0.5).to(torch.int64)
+
+    start_x = middle_x - cos * middle_x - sin * middle_y + (cos + sin) / 2
+    start_y = middle_y + sin * middle_x - cos * middle_y + (cos - sin) / 2
+    from_x = fixed(start_x) + x * fixed(cos) + y * fixed(sin)
+    from_y = fixed(start_y) + x * fixed(-sin) + y * fixed(cos)
+    return from_y >> 16, from_x >> 16
+
+
+def _beyond(place: Tensor, size: int) -> Tensor:
+    return (place < 0) | (place >= size)
+
+
+def _reflected(place: Tensor, size: int) -> Tensor:
+    inside = place.abs()
+    return inside - 2 * (inside - (size - 1)).clamp(min=0)

@@ -10,11 +10,12 @@ from torch import Tensor
 
 
 class Recipe(NamedTuple):
-    """The augmentation of a data set: a random crop after padding, a random horizontal flip."""
+    """The augmentation of a data set: a random crop after padding, a random horizontal flip, a random rotation."""
 
     pad: int = 0
     reflect: bool = False  # pad by reflection instead of black
     flip: bool = False
+    rotate: float = 0.0  # degrees to either side
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Dataset:
     std: tuple[float, ...]
     recipe: Recipe
     batch: int
+    encoder: str = "cnn"  # the published one
 
     def to(self, device: torch.device) -> "Dataset":
         """Move every tensor to a device."""

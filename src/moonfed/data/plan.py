@@ -1,4 +1,4 @@
-"""The plan of a party's round: every row, crop and flip of every step, drawn ahead."""
+"""The plan of a party's round: every row, crop, flip and rotation of every step, drawn ahead."""
 
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ class Plan(NamedTuple):
     rows: Tensor  # int64 [step, batch]
     crops: Tensor  # int64 [step, batch, 2]: top and left of the crop in the padded picture
     flips: Tensor  # bool [step, batch]
+    angles: Tensor  # float64 [step, batch]: degrees, counter-clockwise
 
 
 def draw_plan(
@@ -33,6 +34,7 @@ def draw_plan(
             rng.permutation(rows)[: shape[0] * batch].reshape(shape),
             rng.integers(0, 2 * recipe.pad + 1, size=(*shape, 2)),
             rng.random(shape) < (0.5 if recipe.flip else 0.0),
+            rng.uniform(-recipe.rotate, recipe.rotate, size=shape),
         )
         for _ in range(epochs)
     ]
@@ -44,4 +46,4 @@ def probe_plan(rows: Rows, batch: int, recipe: Recipe) -> Plan:
     """Plan one unaugmented pass over the rows in order, full batches only: what a party's gradient is measured on."""
     order = torch.from_numpy(np.array(rows[: len(rows) // batch * batch])).reshape(-1, batch)
     crops = torch.full((*order.shape, 2), recipe.pad)
-    return Plan(order, crops, torch.zeros_like(order, dtype=torch.bool))
+    return Plan(order, crops, torch.zeros_like(order, dtype=torch.bool), torch.zeros_like(order, dtype=torch.float64))

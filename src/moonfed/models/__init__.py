@@ -3,7 +3,14 @@
 from moonfed.models.cnn import Cnn
 from moonfed.models.mlp import Mlp
 from moonfed.models.model import Encoder, EncoderSpec, Model
+from moonfed.models.resnet import Resnet8, Resnet18, Resnet50
 
-ENCODERS: dict[str, type[Encoder]] = {"cnn": Cnn, "mlp": Mlp}
+ENCODERS: dict[str, type[Encoder]] = {
+    "cnn": Cnn,
+    "mlp": Mlp,
+    "resnet8": Resnet8,
+    "resnet18": Resnet18,
+    "resnet50": Resnet50,
+}
 
 __all__ = ["ENCODERS", "Encoder", "EncoderSpec", "Model"]

@@ -1,6 +1,6 @@
 """Model = encoder + projection head + output layer, the same network for every algorithm."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -20,6 +20,7 @@ class Encoder(nn.Module):
     """Maps a batch of pictures to features; a subclass says how many."""
 
     features: int
+    norm: ClassVar[str] = "none"  # the normalisation it is published with
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()
