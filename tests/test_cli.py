@@ -127,7 +127,7 @@ def test_a_run_leaves_its_settings_rounds_weights_and_checkpoint(ran: tuple[Path
     folder, answer = ran
     assert answer.code == 0
     assert {path.name for path in folder.iterdir()} == {
-        "checkpoint", "config.json", "final.safetensors", "rounds.jsonl", "tensorboard",
+        "checkpoint", "config.json", "evaluation.json", "final.safetensors", "rounds.jsonl", "tensorboard",
     }  # fmt: skip
     config = json.loads((folder / "config.json").read_text())
     assert set(config["versions"]) == {"python", "moonfed", "torch", "numpy"}

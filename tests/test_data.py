@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from moonfed.data.augment import gather, normalise
 from moonfed.data.dataset import Dataset, Recipe
@@ -49,7 +50,7 @@ def test_an_epoch_sees_every_row_at_most_once_and_drops_the_last_incomplete_batc
 
 def test_a_plan_is_decided_by_trial_round_and_party():
     def rows(trial, round, party):
-        return draw_plan(trial, round, party, np.arange(64), 1, 16, Recipe(4, True, True))
+        return draw_plan(trial, round, party, np.arange(64), 1, 16, Recipe(4, True, True, 15.0))
 
     one = rows(0, 1, 2)
     assert all(torch.equal(a, b) for a, b in zip(one, rows(0, 1, 2), strict=True))
@@ -63,29 +64,36 @@ def test_crops_and_flips_use_their_whole_range():
     assert 0.4 < float(plan.flips.double().mean()) < 0.6
 
 
-@pytest.mark.parametrize(
-    "recipe", [Recipe(4, True, True), Recipe(4, False, True), Recipe(2, False, False), Recipe(0, False, True)]
-)
-def test_augmentation_equals_padding_cropping_and_flipping_one_by_one(recipe):
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, size=(40, 3, 12, 10), dtype=np.uint8)
+RECIPES = [Recipe(4, True, True), Recipe(4, False, True), Recipe(2), Recipe(0, False, True)]
+RECIPES += [Recipe(4, False, True, 15.0), Recipe(2, True, False, 90.0), Recipe(rotate=45.0)]
+
+
+@pytest.mark.parametrize("shape", [(12, 10), (32, 32)])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_augmentation_equals_padding_cropping_flipping_and_rotating_one_by_one(recipe, shape):
+    """The reference: NumPy pads, slices and mirrors one picture at a time, PIL rotates it."""
+    height, width = shape
+    images = np.random.default_rng(0).integers(1, 256, size=(40, 3, *shape), dtype=np.uint8)
     labels = torch.arange(40)
     mean, std = (100.0, 120.0, 90.0), (60.0, 50.0, 70.0)
-    data = Dataset(
-        "noise", torch.from_numpy(images), labels, torch.from_numpy(images), labels, 40, mean, std, recipe, 4
-    )
+    tensor = torch.from_numpy(images)
+    data = Dataset("noise", tensor, labels, tensor, labels, 40, mean, std, recipe, 4)
     plan = draw_plan(0, 0, 0, np.arange(40), 2, 8, recipe)
     x, y = gather(data, plan, torch.float64)
-    assert x.shape == (10, 8, 3, 12, 10)
+    assert x.shape == (10, 8, 3, *shape)
     for s in range(10):
         for b in range(8):
             row, (top, left) = int(plan.rows[s, b]), plan.crops[s, b].tolist()
             pad = ((0, 0), (recipe.pad, recipe.pad), (recipe.pad, recipe.pad))
             padded = np.pad(images[row], pad, mode="reflect" if recipe.reflect else "constant")
-            picture = padded[:, top : top + 12, left : left + 10].astype(np.float64)
+            picture = padded[:, top : top + height, left : left + width]
             if plan.flips[s, b]:
                 picture = picture[:, :, ::-1]
-            by_hand = (picture - np.array(mean)[:, None, None]) / np.array(std)[:, None, None]
+            turned = Image.fromarray(np.ascontiguousarray(picture.transpose(1, 2, 0))).rotate(
+                float(plan.angles[s, b]), resample=Image.Resampling.NEAREST
+            )
+            pixels = np.asarray(turned).transpose(2, 0, 1).astype(np.float64)
+            by_hand = (pixels - np.array(mean)[:, None, None]) / np.array(std)[:, None, None]
             assert np.allclose(x[s, b].numpy(), by_hand, atol=1e-12)
             assert int(y[s, b]) == row
 

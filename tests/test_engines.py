@@ -28,6 +28,14 @@ def test_stacked_equals_sequential(float64, name, norm):
         assert a["accuracy"] == b["accuracy"]
 
 
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_stacked_equals_sequential_for_a_resnet_with_batchnorm(float64, name):
+    config = settings(name, model__model="resnet8", train__rounds=2, data__parties=3)
+    one, two = (run_one(config, engine) for engine in ("sequential", "stacked"))
+    assert any("running_mean" in key for key in one.state.model.buffers)
+    assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-9
+
+
 @pytest.mark.parametrize("name", ["moon", "scaffold", "solo"])
 def test_trials_that_share_a_stack_do_not_touch_each_other(float64, name):
     configs = [settings(name, run__seed=seed, train__rounds=2) for seed in (0, 1, 2)]
@@ -54,7 +62,7 @@ def test_different_algorithms_in_one_group_are_stacked_apart(float64):
         assert gap((alone.state, alone.memory), (trial.state, trial.memory)) < 1e-10
 
 
-@pytest.mark.parametrize("recipe", [Recipe(pad=1, flip=True), Recipe(pad=2, reflect=True)])
+@pytest.mark.parametrize("recipe", [Recipe(pad=1, flip=True), Recipe(pad=2, reflect=True), Recipe(pad=1, rotate=15.0)])
 def test_engines_see_the_same_augmented_rows(float64, recipe):
     data = replace(some_digits(), recipe=recipe)
     config = settings("moon", train__rounds=2)

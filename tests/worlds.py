@@ -44,7 +44,7 @@ def settings(algorithm: str = "fedavg", **changes: Any) -> Config:
 def bench_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> Bench:
     """Set up data, network and engine."""
     data = data or some_digits()
-    nets = nets_of(build(net_spec(config, data)).to(data.images.device))
+    nets = nets_of(build(net_spec(resolve(config, data), data)).to(data.images.device))
     return Bench(data, nets, ENGINES[engine](nets, data))
 
 

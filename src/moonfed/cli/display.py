@@ -69,7 +69,8 @@ def told_of(rows: list[Row]) -> str:
     parts = {k for row in rows for k in row["losses"]}
     means = {k: _mean([row["losses"][k] for row in rows if k in row["losses"]]) for k in sorted(parts, reverse=True)}
     losses = "  ".join(f"{k} {v:.3f}" for k, v in means.items())
-    return f"accuracy {_mean([row['accuracy'] for row in rows]):.1%}  {losses}"
+    scored = [row["accuracy"] for row in rows if row["accuracy"] is not None]
+    return (f"accuracy {_mean(scored):.1%}  " if scored else "") + losses
 
 
 class Rounds(Progress):

@@ -34,7 +34,7 @@ def draw_plan(
             rng.permutation(rows)[: shape[0] * batch].reshape(shape),
             rng.integers(0, 2 * recipe.pad + 1, size=(*shape, 2)),
             rng.random(shape) < (0.5 if recipe.flip else 0.0),
-            rng.uniform(-recipe.rotate, recipe.rotate, size=shape),
+            rng.uniform(-recipe.rotate, recipe.rotate, size=shape) if recipe.rotate else np.zeros(shape),
         )
         for _ in range(epochs)
     ]

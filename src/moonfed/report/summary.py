@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moonfed.run.folder import last_accuracy
 from moonfed.run.session import Outcome
 
 
@@ -42,13 +43,13 @@ def summaries(outcomes: Sequence[tuple[str, Outcome]]) -> list[Summary]:
     found: list[Summary] = []
     for method in dict.fromkeys(name for name, _ in outcomes):
         mine = [outcome for name, outcome in outcomes if name == method]
-        whole = [outcome for outcome in mine if outcome.rows and outcome.failure is None]
+        whole = [o for o in mine if o.failure is None and last_accuracy(o.rows) is not None]
         rows = [row for outcome in whole for row in outcome.rows]
         found.append(
             Summary(
                 method,
                 [outcome.config.run.seed for outcome in whole],
-                [outcome.rows[-1]["accuracy"] for outcome in whole],
+                [last_accuracy(outcome.rows) or 0.0 for outcome in whole],
                 [outcome.failure for outcome in mine if outcome.failure is not None],
                 statistics.fmean(row["seconds"] for row in rows) if rows else 0.0,
                 statistics.fmean((row["bytes_up"] + row["bytes_down"]) / 1e6 for row in rows) if rows else 0.0,

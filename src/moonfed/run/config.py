@@ -49,9 +49,9 @@ class DataSettings(Section):
 class ModelSettings(Section):
     """The network, the same for every algorithm."""
 
-    model: str = Field("cnn", description=f"encoder: {', '.join(ENCODERS)}")
-    norm: Literal["none", "group", "batch"] = Field(
-        "none", description="normalisation layers in the encoder: none, group, batch"
+    model: str = Field("auto", description=f"encoder: {', '.join(ENCODERS)}; auto: the one published for the data set")
+    norm: Literal["auto", "none", "group", "batch"] = Field(
+        "auto", description="normalisation in the encoder: none, group, batch; auto: batch in a resnet, none elsewhere"
     )
     projection: Annotated[int, Field(ge=0, le=65536)] = Field(
         256, description="width of the projection head; 0 leaves the head out"
@@ -125,6 +125,12 @@ class RunSettings(Section):
         description="record each party's gamma, the norm of its gradient after over before",
         json_schema_extra={"flag": "--gamma/--no-gamma"},
     )
+    evaluate_every: Count = Field(1, description="rounds between two evaluations; the last round is always evaluated")
+    evaluate_parties: bool = Field(
+        False,
+        description="score each party's own model after its local training too",
+        json_schema_extra={"flag": "--evaluate-parties/--no-evaluate-parties"},
+    )
     tensorboard: bool = Field(
         False,
         description="log to tensorboard/ in the run folder too",
@@ -146,7 +152,10 @@ class Config(Section):
 SECTIONS: dict[str, type[BaseModel]] = {name: field.annotation for name, field in Config.model_fields.items()}  # type: ignore[misc]
 
 # What may change when a run is continued: how long it runs and how it is carried out, never what it computes.
-FREE = {"train": {"rounds"}, "run": {"engine", "device", "threads", "gamma", "tensorboard"}}
+FREE = {
+    "train": {"rounds"},
+    "run": {"engine", "device", "threads", "gamma", "evaluate_every", "evaluate_parties", "tensorboard"},
+}
 
 
 def make_config(values: dict[str, dict[str, Any]]) -> Config:
@@ -165,7 +174,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> Config:
     for kind, name, known in (
         ("data set", config.data.dataset, DATASETS),
         ("partition", config.data.partition, PARTITIONS),
-        ("encoder", config.model.model, ENCODERS),
+        ("encoder", config.model.model, {*ENCODERS, "auto"}),
         ("algorithm", config.algorithm.name, ALGORITHMS),
     ):
         if name not in known:

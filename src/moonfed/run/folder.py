@@ -1,9 +1,10 @@
-"""A run folder: config.json, rounds.jsonl, final.safetensors and checkpoint/."""
+"""A run folder: config.json, rounds.jsonl, evaluation.json, final.safetensors and checkpoint/."""
 
 import hashlib
 import json
 import os
 import platform
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from moonfed.run.disk import append_line, cut, read_json, read_tensors, short, u
 from moonfed.run.loop import Row, Settled
 from moonfed.run.trial import Trial
 
-CONFIG, LOG, FINAL, FAILURE = "config.json", "rounds.jsonl", "final.safetensors", "failure.json"
+CONFIG, LOG, EVALUATION = "config.json", "rounds.jsonl", "evaluation.json"
+FINAL, FAILURE = "final.safetensors", "failure.json"
 
 
 class RunFolder:
@@ -93,11 +95,12 @@ class RunFolder:
         manifest = Manifest(trial.round, *log, self.identity, self.data, bool(trial.memory))
         self.checkpoint.seal(manifest, list(settled.changed))
 
-    def finish(self, trial: Trial) -> None:
-        """Write the final weights, or why there are none."""
+    def finish(self, trial: Trial, evaluation: Callable[[], dict[str, Any]]) -> None:
+        """Write what can be said of the final model and then its weights, or why there are none."""
         if trial.failure is not None:
             write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
         elif trial.round >= trial.config.train.rounds and not self.finished:
+            write_json(self.path / EVALUATION, evaluation())
             write_tensors(self.path / FINAL, final_tensors(trial), identity=self.identity, rounds=str(trial.round))
 
     def close(self) -> None:
@@ -176,6 +179,11 @@ def read_rows(path: Path) -> list[Row]:
         return _rows(_log(path))
     except ValueError as error:
         raise UserError(f"{path / LOG} cannot be read: {short(error)}") from None
+
+
+def last_accuracy(rows: Sequence[Row]) -> float | None:
+    """The accuracy of the last round that was evaluated."""
+    return next((row["accuracy"] for row in reversed(rows) if row["accuracy"] is not None), None)
 
 
 def _log(path: Path) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.run.checkpoint import Checkpoint
 from moonfed.run.disk import read_json
-from moonfed.run.folder import CONFIG, FAILURE, final_stands, read_rows
+from moonfed.run.folder import CONFIG, FAILURE, final_stands, last_accuracy, read_rows
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
@@ -23,7 +23,6 @@ def _describe(path: Path) -> dict[str, Any]:
         rows = read_rows(path)
         done = next((m.round for m in Checkpoint(path / "checkpoint").manifests()), 0)
         asked = int(settings["train"]["rounds"])
-        last = rows[done - 1] if 0 < done <= len(rows) else None
         name, server = settings["algorithm"]["name"], settings["algorithm"].get("server")
         return {
             "folder": str(path),
@@ -32,7 +31,7 @@ def _describe(path: Path) -> dict[str, Any]:
             "seed": settings["run"]["seed"],
             "rounds": done,
             "asked": asked,
-            "accuracy": last["accuracy"] if last else None,
+            "accuracy": last_accuracy(rows[:done]),
             "state": _state(path, done, asked),
         }
     except (UserError, KeyError, TypeError, ValueError) as error:

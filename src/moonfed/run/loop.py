@@ -10,11 +10,11 @@ import torch
 
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.tree import add, finite, nbytes
-from moonfed.core.types import Slots, Tensors, Upload, as_snapshot
+from moonfed.core.types import Slots, Tensors, Upload
 from moonfed.data.plan import draw_plan, probe_plan
 from moonfed.engines import Done, Job
 from moonfed.run.cohort import Seat
-from moonfed.run.evaluate import Score, evaluate
+from moonfed.run.score import score_round
 from moonfed.run.trial import Bench, Trial
 
 Row = dict[str, Any]
@@ -96,9 +96,9 @@ def _settle(trial: Trial, bench: Bench, seats: list[Seat], done: list[Done]) -> 
     if not any(changed.values()):
         changed = {}
     trial.memory = trial.memory | changed
-    score = _score(trial, bench)
-    if not (finite(trial.state) and math.isfinite(score["test_loss"])):
-        trial.failure = f"the model after round {trial.round + 1} is not finite (test loss {score['test_loss']:g})"
+    score = score_round(trial, bench, good[0].model, uploads)
+    if not (finite(trial.state) and math.isfinite(score["test_loss"] or 0.0)):
+        trial.failure = f"the model after round {trial.round + 1} is not finite (test loss {score['test_loss']})"
         trial.state, trial.memory = good
         return None
     trial.round += 1
@@ -112,26 +112,6 @@ def _settle(trial: Trial, bench: Bench, seats: list[Seat], done: list[Done]) -> 
 def _number(value: float | None) -> float | None:
     """Keep a finite number; the log has no other word than null for a quotient by zero."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _score(trial: Trial, bench: Bench) -> Row:
-    own = trial.algorithm.local.own
-    if own is None:
-        score = evaluate(bench.nets.frozen, bench.data, trial.state.model)
-        return {"accuracy": score.accuracy, "test_loss": score.loss}
-    models = [as_snapshot(trial.memory[party], own) for party in sorted(trial.memory)] or [trial.state.model]
-    return _over_parties([evaluate(bench.nets.frozen, bench.data, model) for model in models])
-
-
-def _over_parties(scores: list[Score]) -> Row:
-    """Mean over the parties' own models, with the population standard deviation, as the paper reports SOLO."""
-    accuracy = torch.tensor([s.accuracy for s in scores], dtype=torch.float64)
-    return {
-        "accuracy": float(accuracy.mean()),
-        "accuracy_std": float(accuracy.std(correction=0)),
-        "accuracy_by_party": accuracy.tolist(),
-        "test_loss": sum(s.loss for s in scores) / len(scores),
-    }
 
 
 def _losses(done: list[Done]) -> Row:

@@ -10,6 +10,7 @@ from moonfed.run.config import Config, identity
 from moonfed.run.folder import RunFolder, read_rows
 from moonfed.run.loop import Row, Settled, run_rounds
 from moonfed.run.rules import full_name
+from moonfed.run.score import final_evaluation
 from moonfed.run.tensorboard import Scalars, need_tensorboard
 from moonfed.run.trial import Trial, open_bench, resolve, set_up
 
@@ -67,7 +68,7 @@ def run_trials(
         on_start(trials)
         run_rounds(trials, bench, commit, after_round)
         for trial, folder in zip(trials, folders, strict=True):
-            folder.finish(trial)
+            folder.finish(trial, lambda trial=trial: final_evaluation(trial, bench))
     finally:
         for holder in (*folders, *boards.values()):
             holder.close()

@@ -30,7 +30,7 @@ class Scalars:
 
     def write(self, row: Row) -> None:
         """Log one round."""
-        scalars = {k: row[k] for k in ("accuracy", "test_loss", "seconds")}
+        scalars = {k: row[k] for k in ("accuracy", "test_loss", "seconds") if row[k] is not None}
         try:
             for name, value in (scalars | {f"losses/{k}": v for k, v in row["losses"].items()}).items():
                 self.writer.add_scalar(name, value, row["round"])

@@ -70,7 +70,10 @@ def resolve(config: Config, data: Dataset) -> Config:
         update={"partition_seed": config.run.seed if config.data.partition_seed is None else config.data.partition_seed}
     )
     train = config.train.model_copy(update={"batch": config.train.batch or data.batch})
-    return config.model_copy(update={"data": split, "train": train})
+    encoder = data.encoder if config.model.model == "auto" else config.model.model
+    norm = ENCODERS[encoder].norm if config.model.norm == "auto" else config.model.norm
+    model = config.model.model_copy(update={"model": encoder, "norm": norm})
+    return config.model_copy(update={"data": split, "train": train, "model": model})
 
 
 def open_bench(config: Config) -> Bench:
@@ -85,13 +88,13 @@ def open_bench(config: Config) -> Bench:
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     data = DATASETS[config.data.dataset]().to(device)
-    nets = nets_of(build(net_spec(config, data)))
+    nets = nets_of(build(net_spec(resolve(config, data), data)))
     engine = ENGINES["stacked" if config.run.engine == "auto" else config.run.engine]
     return Bench(data, nets, engine(nets, data))
 
 
 def net_spec(config: Config, data: Dataset) -> NetSpec:
-    """Read the shape of the network from settings and data."""
+    """Read the shape of the network from resolved settings and data."""
     channels, height, width = data.images.shape[1:]
     shape = EncoderSpec(channels, height, width, config.model.norm)
     return NetSpec(config.model.model, shape, data.classes, config.model.projection)

@@ -1,0 +1,65 @@
+"""What a round's row says of the models."""
+
+import statistics
+from typing import Any
+
+from moonfed.core.tree import add
+from moonfed.core.types import Snapshot, Upload, as_snapshot
+from moonfed.run.evaluate import Score, evaluate
+from moonfed.run.trial import Bench, Trial
+
+
+def score_round(trial: Trial, bench: Bench, before: Snapshot, uploads: dict[int, Upload]) -> dict[str, Any]:
+    """Score a trial that has just taken a round in; before is the global model the parties started from."""
+    coming, asked = trial.round + 1, trial.config.run
+    if coming % asked.evaluate_every and coming != trial.config.train.rounds:
+        return {"accuracy": None, "test_loss": None}
+    if trial.algorithm.local.own is not None:
+        return _over_parties(own_scores(trial, bench))
+    score = evaluate(bench.nets.frozen, bench.data, trial.state.model)
+    row = {
+        "accuracy": score.accuracy,
+        "test_loss": score.loss,
+        "accuracy_by_class": score.by_class,
+        "accuracy_at_party": [score.at_party(fact) for fact in trial.facts],
+    }
+    if asked.evaluate_parties:
+        models = {party: Snapshot(add(before.weights, u.delta), u.buffers) for party, u in uploads.items()}
+        scores = {str(k): evaluate(bench.nets.frozen, bench.data, model).accuracy for k, model in models.items()}
+        row["accuracy_of_party"] = scores
+    return row
+
+
+def own_scores(trial: Trial, bench: Bench) -> list[Score]:
+    """Score each party's own model, where that is what an algorithm trains."""
+    own = trial.algorithm.local.own
+    models = [as_snapshot(slots, own) for _, slots in sorted(trial.memory.items()) if own is not None]
+    return [evaluate(bench.nets.frozen, bench.data, model) for model in models or [trial.state.model]]
+
+
+def final_evaluation(trial: Trial, bench: Bench) -> dict[str, Any]:
+    """Say all there is to say of the final model: accuracy by class and party, and the confusion of classes."""
+    if trial.algorithm.local.own is not None:
+        scores = own_scores(trial, bench)
+        confusion = sum(score.confusion for score in scores[1:]) + scores[0].confusion
+        return _over_parties(scores) | {"rounds": trial.round, "confusion": confusion.tolist()}
+    score = evaluate(bench.nets.frozen, bench.data, trial.state.model)
+    return {
+        "rounds": trial.round,
+        "accuracy": score.accuracy,
+        "test_loss": score.loss,
+        "accuracy_by_class": score.by_class,
+        "accuracy_at_party": [score.at_party(fact) for fact in trial.facts],
+        "confusion": score.confusion.tolist(),
+    }
+
+
+def _over_parties(scores: list[Score]) -> dict[str, Any]:
+    """Mean over the parties' own models, with the population standard deviation, as the paper reports SOLO."""
+    accuracies = [score.accuracy for score in scores]
+    return {
+        "accuracy": statistics.fmean(accuracies),
+        "accuracy_std": statistics.pstdev(accuracies),
+        "accuracy_by_party": accuracies,
+        "test_loss": statistics.fmean(score.loss for score in scores),
+    }
