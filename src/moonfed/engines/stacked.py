@@ -14,6 +14,7 @@ from moonfed.core.types import Outputs, Snapshot, Tensors
 from moonfed.data.augment import gather
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
+from moonfed.engines.graphs import GraphedStack, Step
 from moonfed.engines.local import (
     CHUNK,
     Carry,
@@ -31,12 +32,15 @@ from moonfed.engines.local import (
     step,
 )
 
+GRAPHED = 4  # stacks whose graphs and memory are kept
+
 
 class Stacked:
-    """Runs all jobs of one shape as one stack."""
+    """Runs all jobs of one shape as one stack; on a GPU its step is captured as a graph and replayed."""
 
     def __init__(self, nets: Nets, data: Dataset) -> None:
         self.nets, self.data = nets, data
+        self.graphed: dict[Hashable, GraphedStack] = {}
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
         """Train every job's party; results come in the order of the jobs."""
@@ -44,53 +48,97 @@ class Stacked:
         for i, job in enumerate(jobs):
             stacks.setdefault(_shape_of(job), []).append(i)
         done: dict[int, Done] = {}
-        for members in stacks.values():
+        for shape, members in stacks.items():
             # Longest first: the lanes still at work are always a prefix, and the stack only ever gets narrower.
             order = sorted(members, key=lambda i: -len(jobs[i].plan.rows))
-            for i, result in zip(order, self._run([jobs[i] for i in order]), strict=True):
+            for i, result in zip(order, self._run(shape, [jobs[i] for i in order]), strict=True):
                 done[i] = result
         return [done[i] for i in range(len(jobs))]
 
-    def _run(self, jobs: Sequence[Job]) -> list[Done]:
+    def _run(self, shape: Hashable, jobs: Sequence[Job]) -> list[Done]:
         prepared = [prepare(job) for job in jobs]
         carry, fixed, anchors = (tree_map(_stack, *parts) for parts in zip(*prepared, strict=True))
         lengths = [len(job.plan.rows) for job in jobs]
         plan = on(self.data, _padded([job.plan for job in jobs]))
-        ended: list[Carry] = []
+        steps = self._steps((shape, len(jobs)), jobs[0].local, carry, fixed)
         history: list[Tensors] = []
+        ended: list[Carry] = []
         first = 0
         while first < lengths[0]:
             width = sum(length > first for length in lengths)
-            carry, finished = _cut(carry, width)
-            ended = finished + ended
-            fixed, anchors = (tree_map(lambda t, w=width: t[:w], tree) for tree in (fixed, anchors))
+            ended = steps.leave(width) + ended
             last = min(first + CHUNK, lengths[width - 1])
             piece = Plan(*(part[:width, first:last] for part in plan))
-            carry, parts = self._chunk(jobs[0].local, carry, fixed, anchors, piece)
-            history += parts
+            history.append(steps.take(self._see(tree_map(lambda t, w=width: t[:w], anchors), piece)))
             first = last
-        ended = _cut(carry, 0)[1] + ended
-        losses = _by_lane(history, lengths)
+        ended = steps.leave(0) + ended
         return [
             conclude(job, end, made[1], loss, reached(self.nets, self.data, job, end.model))
-            for job, end, made, loss in zip(jobs, ended, prepared, losses, strict=True)
+            for job, end, made, loss in zip(jobs, ended, prepared, _by_lane(history, len(jobs)), strict=True)
         ]
 
-    def _chunk(
-        self, local: Local, carry: Carry, fixed: Fixed, anchors: dict[str, Snapshot], plan: Plan
-    ) -> tuple[Carry, list[Tensors]]:
-        dtype = next(iter(carry.model.weights.values())).dtype
-        x, y = gather(self.data, plan, dtype)  # [lane, step, batch, ...]
+    def _steps(self, key: Hashable, local: Local, carry: Carry, fixed: Fixed) -> "_Steps":
+        one_step = vmap(partial(step, self.nets.training, local))
+        if not self.data.images.is_cuda:
+            return _Steps(one_step, carry, fixed)
+        return _Graphed(one_step, carry, fixed, self.graphed, key)
+
+    def _see(self, anchors: dict[str, Snapshot], plan: Plan) -> Seen:
+        """Gather and augment a chunk, and look at it through the anchors in bulk: [lane, step, batch, ...]."""
+        dtype = next(iter(self.nets.training.parameters())).dtype
+        x, y = gather(self.data, plan, dtype)
         flat = x.flatten(1, 2)
         seen_by = {k: vmap(partial(look, self.nets.frozen))(a, flat) for k, a in anchors.items()}
-        one_step = vmap(partial(step, self.nets.training, local))
+        return Seen(x, y, {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in seen_by.items()})
+
+
+class _Steps:
+    """The lanes of a stack at work, one vectorised step after the other."""
+
+    def __init__(self, one_step: Step, carry: Carry, fixed: Fixed) -> None:
+        self.one_step, self.carry, self.fixed = one_step, carry, fixed
+
+    def leave(self, width: int) -> list[Carry]:
+        """Go on with the first lanes, and return those behind them one by one."""
+        lanes = len(next(iter(self.carry.model.weights.values())))
+        rest = [tree_map(lambda t, i=i: t[i].clone(), self.carry) for i in range(width, lanes)]
+        self.carry, self.fixed = tree_map(lambda t: t[:width], (self.carry, self.fixed))
+        return rest
+
+    def take(self, seen: Seen) -> Tensors:
+        """Take a chunk's steps; return their losses, [lane, step] by part."""
         history: list[Tensors] = []
-        for s in range(x.shape[1]):
-            now = slice(s * x.shape[2], (s + 1) * x.shape[2])
-            at = {k: Outputs(*(part[:, now] for part in out)) for k, out in seen_by.items()}
-            carry, parts = one_step(carry, Seen(x[:, s], y[:, s], at), fixed)
+        for s in range(seen.y.shape[1]):
+            self.carry, parts = self.one_step(self.carry, tree_map(lambda t, s=s: t[:, s], seen), self.fixed)
             history.append(parts)
-        return carry, history
+        return {k: torch.stack([parts[k] for parts in history], 1) for k in history[0]}
+
+
+class _Graphed(_Steps):
+    """The same with the step as a CUDA graph, kept from round to round."""
+
+    def __init__(
+        self, one_step: Step, carry: Carry, fixed: Fixed, kept: dict[Hashable, GraphedStack], key: Hashable
+    ) -> None:
+        super().__init__(one_step, carry, fixed)
+        self.kept, self.key, self.begun = kept, key, False
+
+    def take(self, seen: Seen) -> Tensors:
+        if self.key not in self.kept:
+            while len(self.kept) >= GRAPHED:  # the oldest makes room
+                del self.kept[next(iter(self.kept))]
+            self.kept[self.key] = GraphedStack(self.one_step, self.carry, self.fixed, _whole_chunk(seen))
+        stack = self.kept[self.key]
+        if not self.begun:
+            stack.load(self.carry, self.fixed)
+            self.carry, self.begun = stack.all.carry, True
+        return stack.run(seen.y.shape[0], seen)
+
+
+def _whole_chunk(seen: Seen) -> Seen:
+    """Widen a chunk to its full number of steps: what a later, longer one needs room for."""
+    short = CHUNK - seen.y.shape[1]
+    return tree_map(lambda t: torch.cat([t, t[:, :1].expand(-1, short, *t.shape[2:])], 1), seen) if short else seen
 
 
 def _shape_of(job: Job) -> Hashable:
@@ -115,20 +163,10 @@ def _padded(plans: Sequence[Plan]) -> Plan:
     return Plan(*(torch.stack([fill(part) for part in parts]) for parts in zip(*plans, strict=True)))
 
 
-def _cut(carry: Carry, width: int) -> tuple[Carry, list[Carry]]:
-    """Keep the first lanes of a stack, and return those behind them one by one."""
-    lanes = len(next(iter(carry.model.weights.values())))
-    rest = [tree_map(lambda t, i=i: t[i].clone(), carry) for i in range(width, lanes)]
-    return tree_map(lambda t: t[:width], carry), rest
-
-
-def _by_lane(history: list[Tensors], lengths: Sequence[int]) -> list[Tensors]:
-    """Turn losses by step, each [lane], into losses by lane, each [step], on the CPU."""
-    lanes: list[Tensors] = []
-    for part in history[0]:
-        columns = [h[part].cpu() for h in history]
-        for lane, length in enumerate(lengths):
-            if lane == len(lanes):
-                lanes.append({})
-            lanes[lane][part] = torch.stack([columns[s][lane] for s in range(length)])
-    return lanes
+def _by_lane(history: list[Tensors], lanes: int) -> list[Tensors]:
+    """Join the losses of all chunks, each [lane, step], to losses by lane, each [step], on the CPU."""
+    chunks = [{k: v.cpu() for k, v in losses.items()} for losses in history]
+    return [
+        {k: torch.cat([chunk[k][lane] for chunk in chunks if lane < len(chunk[k])]) for k in chunks[0]}
+        for lane in range(lanes)
+    ]
