@@ -75,7 +75,7 @@ def federation(local, server, rounds, engine="sequential", gamma=False, **change
     train = {"rounds": rounds, "epochs": 2, "batch": 8, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.0} | changes
     config = settings(**{f"train__{k}": v for k, v in train.items()}, data__parties=3, run__gamma=gamma)
     parts = [np.flatnonzero(owners.numpy() == i) for i in range(3)]
-    facts = [Facts(i, rows, ()) for i, rows in enumerate(ROWS)]
+    facts = [Facts(i, rows, tuple(rows * (k == i) for k in range(3))) for i, rows in enumerate(ROWS)]
     start = Snapshot({"w": torch.zeros(3, dtype=torch.float64)}, {})
     algorithm = Algorithm("quadratic", local, server)
     sent, kept = server.init(start, lambda name: start)
