@@ -93,6 +93,9 @@ def evil(mark: Path) -> dict[str, bytes]:
         "is no official CIFAR file: ": bytes(range(256)),
         "is no official CIFAR file: EOFError": b"",
         "is no official CIFAR file": b"\x80\x02" + b"(" * 100_000,
+        "without a name": b"\x80\x02})" + b"\x85" * 1_000_000 + b"Ns.",  # to hash this key would end the process
+        "something without a name": b"\x80\x02()" + b"\x85" * 1_000_000 + b"Nd.",
+        "CIFAR file: KeyError": b"\x80\x04\x8f()" + b"\x85" * 1_000_000 + b"\x90.",
         "data_batch_3 is no official": b"\x80\x02}r\xff\xff\xff\xff.",  # would ask for 64 GB to remember one thing
     }
 

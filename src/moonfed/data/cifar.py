@@ -168,8 +168,37 @@ def _encoded(text: Any, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
+_SETS = (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)  # hash what they hold too, and no official file has one
+
+
+class _Named(dict[Any, Any]):
+    """A dictionary whose keys are text: to hash a tuple nested a million deep would end the process."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(key, (str, bytes)):
+            raise SourceError("is no official CIFAR file: it holds something without a name")
+        dict.__setitem__(self, key, value)
+
+
+def _load_empty(reader: Any) -> None:
+    reader.append(_Named())
+
+
+def _load_named(reader: Any) -> None:
+    items, named = reader.pop_mark(), _Named()
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        named[key] = value
+    reader.append(named)
+
+
 class _Reader(pickle._Unpickler):  # the one written in Python: the other lets a file claim any amount of memory
     """Reads the official files, which are pickles, and runs nothing of what they name: all four names are stand-ins."""
+
+    dispatch = {  # noqa: RUF012 (as in the class above it)
+        **{k: v for k, v in pickle._Unpickler.dispatch.items() if bytes([k]) not in _SETS},
+        pickle.EMPTY_DICT[0]: _load_empty,
+        pickle.DICT[0]: _load_named,
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         """Give the stand-in of a name, or refuse the file."""

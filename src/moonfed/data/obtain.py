@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,7 +107,7 @@ def _folders(entry: Entry) -> Iterator[tuple[Path, Path]]:
         yield folder, passing
     finally:
         shutil.rmtree(passing, ignore_errors=True)
-        if not any(folder.iterdir()):
+        with suppress(OSError):  # it is kept if something is in it that can be continued
             folder.rmdir()
 
 
