@@ -1,4 +1,4 @@
-"""moonfed run, compare, partition, runs."""
+"""moonfed run, compare, partition, runs, data."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from moonfed import __version__
+from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Values, configured, read_settings, with_settings
 from moonfed.core.errors import RunFailed, UserError
@@ -154,6 +155,9 @@ def runs(
         _print_json(found)
     else:
         runs_table(found, folder)
+
+
+app.add_typer(data, name="data")
 
 
 def main() -> None:

@@ -1,10 +1,15 @@
 """Data sets by name, and how their rows are split between parties."""
 
 from collections.abc import Callable
+from functools import partial
 
+from moonfed.data.cache import load
+from moonfed.data.catalogue import CATALOGUE
 from moonfed.data.dataset import Dataset
 from moonfed.data.digits import digits
 
-DATASETS: dict[str, Callable[[], Dataset]] = {"digits": digits}
+DATASETS: dict[str, Callable[[], Dataset]] = {"digits": digits} | {
+    name: partial(load, entry) for name, entry in CATALOGUE.items()
+}
 
 __all__ = ["DATASETS", "Dataset"]

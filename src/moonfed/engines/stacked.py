@@ -5,7 +5,7 @@ from dataclasses import fields
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from moonfed.core.algorithm import Local
@@ -33,6 +33,7 @@ from moonfed.engines.local import (
 )
 
 GRAPHED = 4  # stacks whose graphs and memory are kept
+BULK = 2**30  # numbers in the widest layer of a look through the anchors: cuDNN's BatchNorm refuses 2**31 and more
 
 
 class Stacked:
@@ -41,6 +42,8 @@ class Stacked:
     def __init__(self, nets: Nets, data: Dataset) -> None:
         self.nets, self.data = nets, data
         self.graphed: dict[Hashable, GraphedStack] = {}
+        convolutions = [layer for layer in nets.training.modules() if isinstance(layer, nn.Conv2d)]
+        self.widest = max((layer.out_channels for layer in convolutions), default=1)
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
         """Train every job's party; results come in the order of the jobs."""
@@ -87,9 +90,11 @@ class Stacked:
         """Gather and augment a chunk, and look at it through the anchors in bulk: [lane, step, batch, ...]."""
         dtype = next(iter(self.nets.training.parameters())).dtype
         x, y = gather(self.data, plan, dtype)
-        flat = x.flatten(1, 2)
-        seen_by = {k: vmap(partial(look, self.nets.frozen))(a, flat) for k, a in anchors.items()}
-        return Seen(x, y, {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in seen_by.items()})
+        at_once = max(1, BULK // (x[:, 0].numel() // x.shape[3] * self.widest))
+        looks = vmap(partial(look, self.nets.frozen))
+        seen_by = {k: [looks(a, piece.flatten(1, 2)) for piece in x.split(at_once, 1)] for k, a in anchors.items()}
+        joined = {k: (torch.cat(parts, 1) for parts in zip(*pieces, strict=True)) for k, pieces in seen_by.items()}
+        return Seen(x, y, {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in joined.items()})
 
 
 class _Steps:

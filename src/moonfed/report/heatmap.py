@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
-from moonfed.run.disk import write_bytes
+from moonfed.data.disk import write_bytes
 
 KINDS = (".png", ".svg", ".pdf")
 

@@ -85,6 +85,30 @@ def runs_table(found: Sequence[dict[str, Any]], folder: Path) -> None:
     _print(table)
 
 
+def data_table(found: Sequence[dict[str, Any]]) -> None:
+    """Print the data sets, and whether each is here or where it comes from."""
+    table = _table()
+    for name in ("data set", "training rows", "test rows", "classes", "pictures", "MB", "where"):
+        table.add_column(name, justify="left" if name in ("data set", "where") else "right", overflow="fold")
+    for item in found:
+        where = {
+            "here": item["path"],
+            "built in": "built in",
+            "begun": f"{item['bytes'] / 1e6:.1f} MB have come, the rest is at {item['sources'][0]}",
+            "not here": f"not here; from {', else '.join(item['sources'])}",
+        }[item["state"]]
+        table.add_row(
+            item["name"],
+            f"{item['train']:,}",
+            f"{item['test']:,}",
+            str(item["classes"]),
+            "x".join(str(n) for n in item["shape"]),
+            f"{item['size'] / 1e6:,.1f}",
+            where,
+        )
+    _print(table)
+
+
 def _setting(config: Config) -> str:
     data, train = config.data, config.train
     skew = f", beta {data.beta:g}" if data.partition in ("dirichlet", "dirichlet-pure", "quantity") else ""

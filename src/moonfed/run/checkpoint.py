@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_type_hints
 from moonfed.core.errors import UserError
 from moonfed.core.tree import pack, prefixed, under, unpack
 from moonfed.core.types import Slots, State, Tensors, as_snapshot
-from moonfed.run.disk import read_json, read_tensors, write_json, write_tensors
+from moonfed.data.disk import read_json, read_tensors, write_json, write_tensors
 
 FORMAT = 1
 CURRENT, BEFORE = "manifest.json", "manifest-before.json"

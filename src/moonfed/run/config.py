@@ -79,7 +79,7 @@ class TrainSettings(Section):
 
     rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="communication rounds")
     epochs: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="local epochs a round")
-    batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16)")
+    batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
     lr: Positive = Field(0.01, description="learning rate of local SGD")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.9, description="momentum of local SGD; its buffers start anew each round but for solo and centralised"

@@ -14,9 +14,9 @@ import torch
 from moonfed.core.errors import UserError
 from moonfed.core.tree import pack, tree_map
 from moonfed.core.types import Tensors
+from moonfed.data.disk import append_line, cut, read_json, read_tensors, short, unwritable, write_json, write_tensors
 from moonfed.run.checkpoint import Checkpoint, Manifest
 from moonfed.run.config import FREE, Config, identity
-from moonfed.run.disk import append_line, cut, read_json, read_tensors, short, unwritable, write_json, write_tensors
 from moonfed.run.loop import Row, Settled
 from moonfed.run.trial import Trial
 

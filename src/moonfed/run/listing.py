@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
+from moonfed.data.disk import read_json
 from moonfed.run.checkpoint import Checkpoint
-from moonfed.run.disk import read_json
 from moonfed.run.folder import CONFIG, FAILURE, final_stands, last_accuracy, read_rows
 
 

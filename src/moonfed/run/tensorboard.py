@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
-from moonfed.run.disk import unwritable
+from moonfed.data.disk import unwritable
 from moonfed.run.loop import Row
 
 

@@ -15,6 +15,14 @@ from moonfed.core.types import Tensors
 
 
 def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file of a run whole, or say in one line why it cannot be written."""
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
     """Write a file whole: to a temporary name, flushed to the disk, renamed into place."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -23,10 +31,10 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except OSError as error:
+    except BaseException:  # Ctrl-C too
         temporary.unlink(missing_ok=True)
-        raise unwritable(path, error) from None
+        raise
+    _sync_folder(path.parent)
 
 
 def append_line(path: Path, after: int, line: str) -> int:
@@ -73,9 +81,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_tensors(path: Path, tensors: Tensors, **facts: str) -> None:
-    """Write tensors whole, with a digest of them, of the facts and of the file's name that is checked when read."""
+    """Write tensors of a run whole, with a digest that is checked when they are read."""
+    write_bytes(path, tensor_bytes(path.name, tensors, facts))
+
+
+def tensor_bytes(name: str, tensors: Tensors, facts: dict[str, str]) -> bytes:
+    """Put tensors and facts in the form of a file, with a digest of them and of the file's name."""
     here = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-    write_bytes(path, save(here, metadata=facts | {"sha256": _digest(path.name, here, facts)}))
+    return save(here, metadata=facts | {"sha256": _digest(name, here, facts)})
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
@@ -95,7 +108,7 @@ def _digest(name: str, tensors: Tensors, facts: dict[str, str]) -> str:
     digest = hashlib.sha256(json.dumps([name, sorted(facts.items())]).encode())
     for name in sorted(tensors):
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].numpy().tobytes())
+        digest.update(tensors[name].reshape(-1).numpy().data)  # no copy: a data set is large
     return digest.hexdigest()
 
 

