@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from moonfed.cli.main import _main
+from moonfed.data import DATASETS
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
@@ -29,8 +30,13 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert name is not None
     Path(name[1]).write_text(toml)
     found = commands()
-    assert {line[1] for line in found} == {"run", "compare", "partition", "runs"}
-    for line in found:
+    assert {line[1] for line in found} == {"run", "compare", "partition", "runs", "data"}
+    for words in found:
+        if words[1] == "data":  # what it fetches is not for a test without a network; tests/test_datasets.py has that
+            assert words[2] == "get"
+            assert words[3] in DATASETS
+            continue
+        line = ["digits" if word in DATASETS else word for word in words]
         short = SHORT.get(line[1], [])
         if line[1] == "run":
             asked = int(line[line.index("--rounds") + 1]) if "--rounds" in line else 20

@@ -114,7 +114,7 @@ class RunSettings(Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="seed of the trial")
     engine: Literal["auto", "sequential", "stacked"] = Field(
-        "auto", description="one party after the other, or all as one stack; auto: stacked"
+        "auto", description="one party after the other, or all as one stack; auto: stacked up to 5 million parameters"
     )
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")] = Field(
         "auto", description="auto, cpu, cuda or cuda:N"

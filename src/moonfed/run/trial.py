@@ -14,7 +14,7 @@ from moonfed.core.tree import tree_map
 from moonfed.core.types import Facts, Population, Slots, Snapshot, State
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.partition import Rows, Split, class_counts, partition
-from moonfed.engines import ENGINES, Engine, Nets, nets_of, pick_device
+from moonfed.engines import Engine, Nets, nets_of, pick_device, pick_engine
 from moonfed.models import ENCODERS, EncoderSpec, Model
 from moonfed.run.cohort import Cohorts
 from moonfed.run.config import Config
@@ -89,7 +89,7 @@ def open_bench(config: Config) -> Bench:
         torch.set_num_threads(config.run.threads)
     data = DATASETS[config.data.dataset]().to(device)
     nets = nets_of(build(net_spec(resolve(config, data), data)))
-    engine = ENGINES["stacked" if config.run.engine == "auto" else config.run.engine]
+    engine = pick_engine(config.run.engine, nets)
     return Bench(data, nets, engine(nets, data))
 
 
