@@ -162,3 +162,21 @@ def _attempt(words: list[str], screen: str, prepare: Callable[..., None] | None,
 
     sys.argv = ["moonfed", *words]
     sys.exit(_main())
+
+
+def refused(answer: Answer) -> str:
+    """Check that a command was refused as it should be, and return its one line."""
+    assert answer.code == 2, answer
+    assert answer.out == ""
+    assert answer.err.startswith("moonfed: ")
+    assert answer.err.count("\n") == 1
+    assert answer.err.endswith("\n")
+    return answer.err
+
+
+def refuse(place: Path, *arguments: str | Path) -> str:
+    """Give a command that must be refused, and check that every file below a folder is what it was."""
+    before = contents(place)
+    line = refused(moonfed(*arguments))
+    assert contents(place) == before
+    return line
