@@ -1,6 +1,7 @@
 """What must hold between the algorithms, whatever the data."""
 
 import math
+import statistics
 from dataclasses import dataclass
 
 import pytest
@@ -102,7 +103,8 @@ def test_the_l2_term_is_equation_6_and_rounding_noise_gives_it_no_direction():
     y, state = torch.zeros(6, dtype=torch.int64), State(None, {}, {})  # type: ignore[arg-type]
 
     def distance(z):
-        return Distance(mu=2.0).loss(Outputs(z, z, z), y, {}, {"global": Outputs(g, g, g)}, state, {})["distance"]
+        out, anchor = Outputs(0 * z, z, 0 * z), Outputs(0 * g, g, 0 * g)  # the projection and nothing else
+        return Distance(mu=2.0).loss(out, y, {}, {"global": anchor}, state, {})["distance"]
 
     by_hand = 2 * sum(math.dist(a, b) for a, b in zip(z.tolist(), g.tolist(), strict=True)) / 6
     assert float(distance(z)) == pytest.approx(by_hand, abs=3e-4)
@@ -227,6 +229,7 @@ def test_solo_is_each_party_alone_with_one_optimiser(float64):
         assert gap(by_torch, as_snapshot(trial.memory[party], "model").weights) < 1e-12
     last = rows[-1]
     assert last["accuracy"] == pytest.approx(sum(last["accuracy_by_party"]) / 4)
+    assert last["accuracy_std"] == pytest.approx(statistics.pstdev(last["accuracy_by_party"]))
     assert last["bytes_up"] == last["bytes_down"] == 0
 
 

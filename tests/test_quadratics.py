@@ -9,14 +9,17 @@ from torch import nn
 from worlds import settings
 
 from moonfed.algorithms.fedavg import Average, Plain
+from moonfed.algorithms.fedavgm import Momentum
 from moonfed.algorithms.fednova import Normalised
 from moonfed.algorithms.fedprox import Proximal
 from moonfed.algorithms.scaffold import Controlled, ControlMean
+from moonfed.algorithms.scaffold_niid import ControlSum, Nudged
 from moonfed.core.algorithm import Algorithm
-from moonfed.core.types import Facts, Outputs, Snapshot, State, as_tensors
+from moonfed.core.types import Facts, Optim, Outputs, Population, Snapshot, State, Upload, as_tensors
 from moonfed.data.dataset import Dataset, Recipe
+from moonfed.data.plan import draw_plan
 from moonfed.engines import ENGINES, nets_of
-from moonfed.engines.local import gradient_mass
+from moonfed.engines.local import Job, gradient_mass, prepare
 from moonfed.run.cohort import Cohorts
 from moonfed.run.loop import run_rounds
 from moonfed.run.trial import Bench, NetSpec, Trial
@@ -155,3 +158,79 @@ def test_the_gradient_mass_is_what_sgd_really_adds_up():
             velocity = momentum * velocity + 1.0
             travelled += velocity
         assert gradient_mass(steps, momentum) == pytest.approx(travelled, rel=1e-13)
+
+
+def test_gamma_is_of_the_whole_local_objective():
+    """With curvature h = 0.7 and a proximal term, K steps shrink the gradient by (1 - lr (h + mu))^K."""
+    _, rows = federation(RoundProximal(mu=0.4), Average(), 1, gamma=True, momentum=0.0)
+    for party, count in enumerate(ROWS):
+        steps = 2 * (count // 8)
+        assert rows[0]["gamma"][str(party)] == pytest.approx((1 - 0.05 * (0.7 + 0.4)) ** steps, rel=1e-12)
+
+
+@dataclass(frozen=True)
+class RoundProximal(Proximal):
+    def loss(self, out, y, weights, anchors, state, party):
+        parts = Proximal(self.mu).loss(out, y, weights, anchors, state, party)
+        return parts | {"supervised": 0.7 * ((out.logits - CENTRES[y]) ** 2).sum(-1).mean() / 2}
+
+
+@dataclass(frozen=True)
+class NudgedQuadratic(Nudged):
+    def init_party(self, state, facts, fresh):
+        return Nudged().init_party(state, facts, lambda name: state.model)  # the point has no random network
+
+    def loss(self, out, y, weights, anchors, state, party):
+        return {"supervised": quadratic(out, y)}
+
+
+def test_scaffold_as_niid_bench_runs_it_follows_its_formulas():
+    """y <- y - lr (c - c_i) after each step, c_i+ = c_i - c + (x - y) / (K lr), c <- c + mean of the changes."""
+    lr, momentum = 0.05, 0.5
+    trial, _ = federation(NudgedQuadratic(), ControlSum(), 3, momentum=momentum)
+    x, c, own = (torch.zeros(n, 3, dtype=torch.float64).squeeze(0) for n in (1, 1, 3))
+    for _ in range(3):
+        ends, changes = [], []
+        for party, count in enumerate(ROWS):
+            y, velocity, steps = x.clone(), torch.zeros_like(x), 2 * (count // 8)
+            for _ in range(steps):
+                velocity = momentum * velocity + CURVATURES[party] * (y - CENTRES[party])
+                y = y - lr * velocity - lr * (c - own[party])
+            ends.append(count / sum(ROWS) * y)
+            changes.append(-c + (x - y) / (steps * lr))
+        x, c = torch.stack(ends).sum(0), c + torch.stack(changes).mean(0)
+        own = own + torch.stack(changes)
+    assert float((trial.state.model.weights["w"] - x).abs().max()) < 1e-12
+    assert float(c.abs().max()) > 0.1
+    assert float((as_tensors(trial.state.sent, "state_control")["weights/w"] - c).abs().max()) < 1e-12
+
+
+def test_niid_benchs_scaffold_corrects_buffers_and_leaves_counters():
+    ones = {"weights/w": torch.ones(2), "buffers/mean": torch.ones(2)}
+    state = State(Snapshot({}, {}), {"state_control": {k: 3 * v for k, v in ones.items()}}, {})
+    optim = Optim(*torch.tensor([0.5, 0.0, 0.0]))
+    model = Snapshot({"w": torch.zeros(2)}, {"mean": torch.zeros(2), "count": torch.tensor(7)})
+    after = Nudged().nudge(model, optim, state, {"state_control": ones})
+    assert after.weights["w"].tolist() == after.buffers["mean"].tolist() == [-1.0, -1.0]
+    assert int(after.buffers["count"]) == 7
+
+
+def test_buffers_are_averaged_by_share_and_integers_rounded():
+    def upload(value, count):
+        return Upload({"w": torch.zeros(1)}, {"mean": torch.tensor([value]), "count": torch.tensor(count)}, {}, 1, 1.0)
+
+    total = {}
+    for share, sent in ((1.0, upload(2.0, 10)), (3.0, upload(6.0, 13))):
+        part = Average().contribute(sent, Facts(0, 1, ()), share)
+        total = {k: total[k] + v for k, v in part.items()} if total else part
+    old = Snapshot({"w": torch.zeros(1)}, {"mean": torch.zeros(1), "count": torch.tensor(0)})
+    new = Average().step(State(old, {}, {}), total, Population(2, 4)).model.buffers
+    assert (new["mean"].tolist(), int(new["count"])) == ([5.0], 12)
+
+
+def test_parties_do_not_see_what_the_server_keeps():
+    trial, _ = federation(PlainQuadratic(), Momentum(), 1)
+    assert trial.state.kept
+    plan = draw_plan(0, 0, 0, trial.parts[0], 1, 8, Recipe())
+    _, fixed, _ = prepare(Job(0, PlainQuadratic(), trial.state, {}, plan, 0.1, 0.9, 0.0))
+    assert fixed.state.kept == {}
