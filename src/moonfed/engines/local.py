@@ -1,11 +1,13 @@
 """The only SGD of the package, and what every engine does before and after it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad
+from torch.func import functional_call
 
 from moonfed.core.algorithm import Local
 from moonfed.core.tree import norm, scale, sub, tree_map
@@ -94,31 +96,58 @@ def look(net: nn.Module, anchor: Snapshot, x: Tensor) -> Outputs:
     return functional_call(net, (anchor.weights, anchor.buffers), (x,))
 
 
-def step(net: nn.Module, local: Local, carry: Carry, seen: Seen, fixed: Fixed) -> tuple[Carry, Tensors]:
+Each = Callable[[Callable[..., Any]], Callable[..., Any]]  # makes a function of one lane one of many: vmap
+
+
+def alone(of_one: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave a function of one lane as it is."""
+    return of_one
+
+
+def step(
+    net: nn.Module, local: Local, carry: Carry, seen: Seen, fixed: Fixed, each: Each = alone
+) -> tuple[Carry, Tensors]:
     """Take one step of SGD with momentum and weight decay; return the parts of its loss too."""
-    rule = replace(local, **fixed.floats) if fixed.floats else local  # type: ignore[type-var]
-    grads, parts, buffers = gradient(net, rule, carry.model, seen, fixed)
+    grads, parts, buffers = gradient(net, local, carry.model, seen, fixed, each)
+    return each(partial(_update, local))(carry, grads, buffers, fixed), parts
+
+
+def _update(local: Local, carry: Carry, grads: Tensors, buffers: Tensors, fixed: Fixed) -> Carry:
+    rule = _with_floats(local, fixed.floats)
     grads = rule.correct(grads, fixed.state, fixed.party)
     optim, weights = fixed.optim, carry.model.weights
     velocity = {k: optim.momentum * v + (grads[k] + optim.weight_decay * weights[k]) for k, v in carry.velocity.items()}
     model = Snapshot({k: w - optim.lr * velocity[k] for k, w in weights.items()}, buffers)
-    return Carry(rule.nudge(model, optim, fixed.state, fixed.party), velocity), parts
+    return Carry(rule.nudge(model, optim, fixed.state, fixed.party), velocity)
 
 
 def gradient(
-    net: nn.Module, rule: Local, model: Snapshot, seen: Seen, fixed: Fixed
+    net: nn.Module, local: Local, model: Snapshot, seen: Seen, fixed: Fixed, each: Each = alone
 ) -> tuple[Tensors, Tensors, Tensors]:
-    """Differentiate a rule's loss; return gradients, loss parts, and the buffers after the forward pass."""
+    """Differentiate a rule's loss; return gradients, loss parts, and the buffers after the forward pass.
 
-    def objective(weights: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors]]:
-        # BatchNorm writes into its buffers: it gets a copy made in here, or vmap would see a write from outside.
-        buffers = {k: v.clone() for k, v in model.buffers.items()}
-        out = functional_call(net, (weights, buffers), (seen.x,))
-        parts = rule.loss(out, seen.y, weights, seen.anchors, fixed.state, fixed.party)
-        return torch.stack(list(parts.values())).sum(), (parts, buffers)
+    Lanes do not see each other, so the gradient of the sum of their losses is the gradient of each.
+    """
+    weights = {k: w.detach().requires_grad_() for k, w in model.weights.items()}
+    with torch.enable_grad():
+        losses, parts, buffers = each(partial(_objective, net, local))(weights, model.buffers, seen, fixed)
+        grads = torch.autograd.grad(losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(weights, grads, strict=True)), tree_map(torch.detach, parts), tree_map(torch.detach, buffers)
 
-    grads, (parts, buffers) = grad(objective, has_aux=True)(model.weights)
-    return grads, parts, buffers
+
+def _objective(
+    net: nn.Module, local: Local, weights: Tensors, buffers: Tensors, seen: Seen, fixed: Fixed
+) -> tuple[Tensor, Tensors, Tensors]:
+    rule = _with_floats(local, fixed.floats)
+    # BatchNorm writes into its buffers: it gets a copy made in here, or vmap would see a write from outside.
+    buffers = {k: v.clone() for k, v in buffers.items()}
+    out = functional_call(net, (weights, buffers), (seen.x,))
+    parts = rule.loss(out, seen.y, weights, seen.anchors, fixed.state, fixed.party)
+    return torch.stack(list(parts.values())).sum(), parts, buffers
+
+
+def _with_floats(local: Local, floats: Tensors) -> Local:
+    return replace(local, **floats) if floats else local  # type: ignore[type-var]
 
 
 def conclude(job: Job, carry: Carry, fixed: Fixed, losses: Tensors, gamma: float | None) -> Done:

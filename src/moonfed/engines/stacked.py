@@ -81,7 +81,7 @@ class Stacked:
         ]
 
     def _steps(self, key: Hashable, local: Local, carry: Carry, fixed: Fixed) -> "_Steps":
-        one_step = vmap(partial(step, self.nets.training, local))
+        one_step = partial(step, self.nets.training, local, each=vmap)
         if not self.data.images.is_cuda:
             return _Steps(one_step, carry, fixed)
         return _Graphed(one_step, carry, fixed, self.graphed, key)
