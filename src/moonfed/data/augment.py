@@ -1,5 +1,8 @@
 """Gather, crop, flip, rotate and normalise a batch in one indexing operation on the device."""
 
+from collections.abc import Callable
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -7,20 +10,30 @@ from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 
 
-def gather(data: Dataset, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the pictures [..., channel, height, width] and labels [...] of a plan of any leading shape."""
+def gather(
+    data: Dataset, plan: Plan, dtype: torch.dtype, lay: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the pictures [..., channel, height, width] and labels [...] of a plan of any leading shape.
+
+    lay may put the bytes into another order in memory; they are numbers only after that.
+    """
     shape = plan.rows.shape
     flat = Plan(plan.rows.reshape(-1), plan.crops.reshape(-1, 2), plan.flips.reshape(-1), plan.angles.reshape(-1))
-    recipe = data.recipe
-    pixels = _changed(data, flat) if recipe.pad or recipe.flip or recipe.rotate else data.images[flat.rows]
-    x = normalise(data, pixels, dtype)
-    return x.reshape(*shape, *x.shape[1:]), data.labels[flat.rows].reshape(shape)
+    pixels = _changed(data, flat) if data.recipe.changes else data.images[flat.rows]
+    pixels = pixels.reshape(*shape, *pixels.shape[1:])
+    return normalise(data, lay(pixels) if lay else pixels, dtype), data.labels[plan.rows]
 
 
 def normalise(data: Dataset, pixels: Tensor, dtype: torch.dtype) -> Tensor:
     """Subtract the mean and divide by the standard deviation, channel by channel."""
-    mean, std = (torch.tensor(v, dtype=dtype, device=pixels.device).view(-1, 1, 1) for v in (data.mean, data.std))
-    return (pixels.to(dtype) - mean) / std
+    mean, std = (_by_channel(values, dtype, pixels.device) for values in (data.mean, data.std))
+    return pixels.to(dtype).sub_(mean).div_(std)
+
+
+@lru_cache(maxsize=64)
+def _by_channel(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Hold numbers on the device: a graph that is being captured cannot fetch them."""
+    return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
 
 
 def _changed(data: Dataset, plan: Plan) -> Tensor:

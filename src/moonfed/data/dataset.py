@@ -17,6 +17,11 @@ class Recipe(NamedTuple):
     flip: bool = False
     rotate: float = 0.0  # degrees to either side
 
+    @property
+    def changes(self) -> bool:
+        """Whether a row looks different each time it is seen."""
+        return bool(self.pad or self.flip or self.rotate)
+
 
 @dataclass(frozen=True)
 class Dataset:

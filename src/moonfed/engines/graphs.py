@@ -1,91 +1,131 @@
-"""A stack's step captured once as a CUDA graph and replayed: the GPU no longer waits for Python."""
+"""A stack on a GPU: its look and its step compiled, captured once as CUDA graphs and replayed without Python."""
 
+import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from moonfed.core.tree import leaves, tree_map
 from moonfed.core.types import Tensors
-from moonfed.engines.local import Carry, Fixed, Seen
-
-T = TypeVar("T")
-Step = Callable[[Carry, Seen, Fixed], tuple[Carry, Tensors]]
-
-
-class Buffers(NamedTuple):
-    """Where a captured step reads and writes: the same memory for every width, of which it takes the first lanes."""
-
-    carry: Carry
-    fixed: Fixed
-    seen: Seen  # [lane, step, ...], a chunk of steps at once
-    losses: Tensors  # [lane, step]
-    at: Tensor  # int64 [1]: the step within the chunk
+from moonfed.data.plan import Plan
+from moonfed.engines.local import step
+from moonfed.engines.stack import Held, Stack, Work, see
 
 
-class GraphedStack:
-    """The static memory of one stack and its captured steps, one a width."""
+class GraphedStack(Stack):
+    """The same lanes in memory that never moves, kept from round to round."""
 
-    def __init__(self, step: Step, carry: Carry, fixed: Fixed, seen: Seen) -> None:
-        self.step = step
-        carry, fixed, seen = tree_map(torch.clone, (carry, fixed, seen))
-        lanes, steps = seen.y.shape[:2]
-        _, parts = step(carry, _at(seen, torch.zeros(1, dtype=torch.int64, device=seen.y.device)), fixed)
-        losses = {k: v.new_zeros(lanes, steps) for k, v in parts.items()}
-        self.all = Buffers(carry, fixed, seen, losses, torch.zeros(1, dtype=torch.int64, device=seen.y.device))
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+    def __init__(
+        self, work: Work, width: int, chunk: int, like: Held, window: Plan, compile: Callable[[str], None] | None
+    ) -> None:
+        super().__init__(work, width, chunk, like)
+        self.compile = compile
+        self.window = Plan(*(part.new_zeros(width, chunk, *part.shape[2:]) for part in window))
+        self.place = torch.zeros(1, dtype=torch.int64, device=window.rows.device)  # the step within the chunk
+        self.looking: torch.cuda.CUDAGraph | None = None
+        self.stepping: torch.cuda.CUDAGraph | None = None
+        self.parts: Tensors = {}  # [lane, step]
 
-    def load(self, carry: Carry, fixed: Fixed) -> None:
-        """Bring a new round's lanes in."""
-        _copy((self.all.carry, self.all.fixed), (carry, fixed))
+    def look(self, window: Plan, index: Tensor, busy: int) -> None:
+        """Gather and augment a chunk, and see it through the anchors."""
+        _copy(self.window, window)
+        if self.looking is None:
+            self.seen = see(self.work, self.held.anchors, self.window, self.tables is None)
+            if self.tables is not None:
+                self.seen = self.seen._replace(anchors=tree_map(torch.clone, self.tables.say(index)))
+            self.looking = self._captured("look", _look, (self.held.anchors, self.window, self.seen))
+        self.looking.replay()
+        assert self.seen is not None
+        if self.tables is not None:
+            _copy(self.seen.anchors, self.tables.say(index))
+        self.place.zero_()
 
-    def run(self, width: int, seen: Seen) -> Tensors:
-        """Take a chunk's steps with the first lanes; return their losses, [lane, step] by part."""
-        steps = seen.y.shape[1]
-        _copy(_first(self.all.seen, width, steps), seen)
-        graph = self.graphs.get(width) or self._capture(width)
-        self.all.at.zero_()
-        for _ in range(steps):
-            graph.replay()
-        return {k: v[:width, :steps].clone() for k, v in self.all.losses.items()}
+    def step(self) -> None:
+        """Take the next step of the chunk."""
+        if self.stepping is None:
+            assert self.seen is not None
+            before = tree_map(torch.clone, self.held.carry)
+            now = tree_map(lambda t: t[:, 0], self.seen)
+            work, held = self.work, self.held
+            _, parts = step(work.nets.training, work.local, held.carry, now, held.fixed, work.each)
+            self.parts = {k: v.new_zeros(self.width, self.chunk) for k, v in parts.items()}
+            trees = (self.held.carry, self.held.fixed, self.seen, self.parts, self.place)
+            self.stepping = self._captured("step", _step, trees)
+            _copy(self.held.carry, before)
+            self.place.zero_()
+        self.stepping.replay()
 
-    def _capture(self, width: int) -> torch.cuda.CUDAGraph:
-        mine = self.all._replace(
-            **{k: _first(getattr(self.all, k), width) for k in ("carry", "fixed", "seen", "losses")}
-        )
-        before = tree_map(torch.clone, mine.carry)
+    def chunk_losses(self) -> Tensors:
+        """Return the losses of the steps taken since the last look: [lane, step] by part."""
+        return tree_map(torch.clone, self.parts)
+
+    def _captured(self, name: str, act: Callable[..., None], trees: Any) -> torch.cuda.CUDAGraph:
+        """Capture a function that reads and writes only these trees."""
+
+        def run() -> None:
+            self.place.zero_()
+            acting()
+
+        acting: Callable[[], None] = lambda: act(self.work, *trees)  # noqa: E731 - may be replaced
+        if self.compile is not None:
+            began = time.perf_counter()
+            self.compile(f"compiling the {name} of {self.width} lanes, once ...")
+            try:
+                acting = compiled(lambda *trees: act(self.work, *trees), trees)
+                acting()
+                self.compile(f"compiled the {name} in {time.perf_counter() - began:.0f} s")
+            except Exception as error:  # whatever the compiler cannot do, the plain operations can
+                acting = lambda: act(self.work, *trees)  # noqa: E731
+                self.compile(f"the {name} runs uncompiled: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        with torch.cuda.stream(aside), torch.no_grad():
             for _ in range(2):  # libraries choose their kernels and take their memory before the capture
-                mine.at.zero_()
-                self._one(mine)
+                run()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        pool = next(iter(self.graphs.values())).pool() if self.graphs else None
-        mine.at.zero_()
-        with torch.cuda.graph(graph, pool=pool):
-            self._one(mine)
-        _copy(mine.carry, before)
-        self.graphs[width] = graph
+        self.place.zero_()
+        with torch.cuda.graph(graph), torch.no_grad():
+            acting()
         return graph
 
-    def _one(self, mine: Buffers) -> None:
-        after, parts = self.step(mine.carry, _at(mine.seen, mine.at), mine.fixed)
-        _copy(mine.carry, after)
-        for k, v in parts.items():
-            mine.losses[k].index_copy_(1, mine.at, v[:, None])
-        mine.at.add_(1)
+
+def compiled(act: Callable[..., None], trees: Any) -> Callable[[], None]:
+    """Flatten a function of trees into one graph of plain operations, gradients included, and compile that."""
+    flat = leaves(trees)
+
+    def of_flat(*tensors: Tensor) -> None:
+        given = iter(tensors)
+        act(*tree_map(lambda _: next(given), trees))
+
+    graph = make_fx(of_flat)(*(t.clone() for t in flat))
+    with torch.no_grad():
+        fast = torch.compile(graph, fullgraph=True, dynamic=False)
+
+    def run() -> None:
+        with torch.no_grad():
+            fast(*flat)
+
+    return run
 
 
-def _at(seen: Seen, at: Tensor) -> Seen:
-    """Take one step of a chunk; an index that is a tensor of one element does not make the GPU wait."""
-    return tree_map(lambda t: t.index_select(1, at).squeeze(1), seen)
+def _look(work: Work, anchors: Any, window: Plan, seen: Any) -> None:
+    cached = bool(seen.anchors) and not work.data.recipe.changes
+    found = see(work, anchors, window, not cached)
+    _copy(seen._replace(anchors={}) if cached else seen, found)
 
 
-def _first(tree: T, lanes: int, steps: int | None = None) -> T:
-    return tree_map(lambda t: t[:lanes] if steps is None else t[:lanes, :steps], tree)
+def _step(work: Work, carry: Any, fixed: Any, seen: Any, parts: Tensors, place: Tensor) -> None:
+    # An index that is a tensor of one element does not make the GPU wait.
+    now = tree_map(lambda t: t.index_select(1, place).squeeze(1), seen)
+    after, losses = step(work.nets.training, work.local, carry, now, fixed, work.each)
+    _copy(carry, after)
+    for k, v in losses.items():
+        parts[k].index_copy_(1, place, v[:, None])
+    place.add_(1)
 
 
 def _copy(into: Any, values: Any) -> None:

@@ -1,24 +1,39 @@
 """Lanes laid side by side as channels: how convolutions and poolings of a stack run fast, whatever the net.
 
-vmap hands a convolution its lanes as one more axis and would copy them into place, layer after layer, in a layout that
-CPU kernels are slow in. Here the lanes of a picture lie beside its channels in memory from the first convolution on,
-[batch, height, width, lane, channel], so that a layer of all lanes is one grouped convolution and nothing is copied.
+vmap hands a convolution its lanes as one more axis and would copy them into place, layer after layer. Here the lanes
+of a picture lie beside its channels in memory from the first convolution on, so that a layer of all lanes is one
+grouped convolution and little is copied. A CPU wants [batch, height, width, lane, channel]: its kernels are slow in the
+other order. A GPU wants [batch, lane, channel, height, width] and, for its tensor cores, channels in fours and eights.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function
+from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
 Size = int | tuple[int, ...] | str
 
 
+class Layout(NamedTuple):
+    """How lanes lie in memory."""
+
+    channels_last: bool
+    pad_in: int = 1  # channels of a convolution's input and output are filled up with zeros to a multiple of these
+    pad_out: int = 1
+
+
+CPU = Layout(channels_last=True)
+GPU = Layout(channels_last=False)
+TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8)
+
+
 class _Lanes(Function):
-    """A layer that says itself what it does with lanes; without lanes it is the plain layer."""
+    """A layer that says itself what it does with lanes."""
 
     @staticmethod
     def forward(plain: Callable[..., Tensor], stacked: Callable[..., Tensor], *args: Any) -> Tensor:  # type: ignore[override]
@@ -29,22 +44,42 @@ class _Lanes(Function):
         raise NotImplementedError("gradients are taken outside of the lanes")
 
     @staticmethod
-    def vmap(info: Any, dims: Any, plain: Any, stacked: Callable[..., Tensor], *args: Any) -> tuple[Tensor, int]:
-        lanes = info.batch_size
-        return stacked(lanes, dims[2:], *args).unflatten(1, (lanes, -1)), 1
+    def vmap(info: Any, dims: Any, plain: Any, stacked: Callable[..., Tensor], *args: Any) -> tuple[Tensor, int]:  # type: ignore[override]
+        return stacked(info.batch_size, dims[2:], *args), 1
 
 
-class side_by_side(TorchFunctionMode):  # noqa: N801 - reads as a statement: with side_by_side():
-    """Lets the convolutions and poolings of any module work on lanes that lie side by side."""
+class SideBySide(TorchFunctionMode):
+    """Lets the convolutions and poolings of any module under vmap work on lanes that lie side by side."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout = layout
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         layer = _LAYERS.get(func)
-        call = layer(*args, **kwargs) if layer else None
+        call = layer(self.layout, *args, **kwargs) if layer else None
         return _Lanes.apply(*call) if call else func(*args, **kwargs)
+
+    def each(self, of_one: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a function of one lane one of many."""
+        of_many = vmap(of_one)
+
+        def run(*trees: Any) -> Any:
+            with self:
+                return of_many(*trees)
+
+        return run
+
+    def lay(self, pixels: Tensor) -> Tensor:
+        """Put pictures [lane, step, batch, channel, height, width] in the order in memory that the layers want."""
+        order = (1, 2, 4, 5, 0, 3) if self.layout.channels_last else (1, 2, 0, 3, 4, 5)
+        back = [order.index(axis) for axis in range(6)]
+        return pixels.permute(order).contiguous().permute(back)
 
 
 def _conv2d(
+    layout: Layout,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -55,26 +90,45 @@ def _conv2d(
 ) -> tuple[Any, ...] | None:
     if input.dim() != 4:
         return None
-    return F.conv2d, _stacked_conv2d, input, weight, bias, stride, padding, dilation, groups
+
+    def stacked(lanes: int, dims: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        x, w = _spread(x, dims[0], lanes), _spread(w, dims[1], lanes)  # [lane, batch, in, h, w], [lane, out, in, h, w]
+        b = None if b is None else _spread(b, dims[2], lanes)
+        out, fill_in, fill_out = w.shape[1], -w.shape[2] % layout.pad_in, -w.shape[1] % layout.pad_out
+        if groups > 1:
+            fill_in = fill_out = 0
+        if fill_in:
+            x = F.pad(x, (0, 0, 0, 0, 0, fill_in))
+        if fill_in or fill_out:
+            w = F.pad(w, (0, 0, 0, 0, 0, fill_in, 0, fill_out))
+            b = None if b is None else F.pad(b, (0, fill_out))
+        w = w.flatten(0, 1)
+        if layout.channels_last:
+            w = w.contiguous(memory_format=torch.channels_last)
+        b = None if b is None else b.flatten()
+        made = F.conv2d(_merged(layout, x), w, b, stride, padding, dilation, groups * lanes)  # type: ignore[arg-type]
+        return made.unflatten(1, (lanes, -1))[:, :, :out]
+
+    def plain(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        return F.conv2d(x, w, b, stride, padding, dilation, groups)  # type: ignore[arg-type]
+
+    return plain, stacked, input, weight, bias
 
 
-def _stacked_conv2d(
-    lanes: int, dims: Any, x: Tensor, w: Tensor, b: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Tensor:
-    w = _spread(w, dims[1], lanes).flatten(0, 1).contiguous(memory_format=torch.channels_last)
-    b = None if b is None else _spread(b, dims[2], lanes).flatten(0, 1)
-    return F.conv2d(_merged(x, dims[0], lanes), w, b, stride, padding, dilation, groups * lanes)
-
-
-def _pool(plain: Callable[..., Tensor]) -> Callable[..., tuple[Any, ...] | None]:
-    def call(input: Tensor, *args: Any, return_indices: bool = False, **kwargs: Any) -> tuple[Any, ...] | None:
+def _pool(pool: Callable[..., Tensor]) -> Callable[..., tuple[Any, ...] | None]:
+    def call(
+        layout: Layout, input: Tensor, *args: Any, return_indices: bool = False, **kwargs: Any
+    ) -> tuple[Any, ...] | None:
         if input.dim() != 4 or return_indices:
             return None
 
-        def each(x: Tensor) -> Tensor:
-            return plain(x, *args, **kwargs)
+        def plain(x: Tensor) -> Tensor:
+            return pool(x, *args, **kwargs)
 
-        return each, lambda lanes, dims, x: each(_merged(x, dims[0], lanes)), input
+        def stacked(lanes: int, dims: Any, x: Tensor) -> Tensor:
+            return plain(_merged(layout, _spread(x, dims[0], lanes))).unflatten(1, (lanes, -1))
+
+        return plain, stacked, input
 
     return call
 
@@ -90,7 +144,8 @@ def _spread(t: Tensor, dim: int | None, lanes: int) -> Tensor:
     return t.expand(lanes, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
-def _merged(x: Tensor, dim: int | None, lanes: int) -> Tensor:
-    """Lay lanes beside channels, [batch, lane * channel, height, width] in channels_last: a view if they lie so."""
-    lying = _spread(x, dim, lanes).permute(1, 3, 4, 0, 2)  # [batch, height, width, lane, channel]
-    return lying.flatten(3).permute(0, 3, 1, 2)
+def _merged(layout: Layout, x: Tensor) -> Tensor:
+    """Turn [lane, batch, channel, height, width] into [batch, lane * channel, height, width]: a view if it lies so."""
+    if layout.channels_last:
+        return x.permute(1, 3, 4, 0, 2).flatten(3).permute(0, 3, 1, 2)
+    return x.transpose(0, 1).flatten(1, 2)

@@ -16,8 +16,6 @@ from moonfed.data.augment import gather
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 
-CHUNK = 16  # steps that are gathered, augmented and shown to the anchors at once
-
 
 @dataclass(frozen=True)
 class Job:
@@ -80,8 +78,8 @@ def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
     state = job.state._replace(kept={})
     start = job.local.start(state, job.slots)
     unit = next(iter(start.weights.values()))
-    optim = Optim(*(unit.new_tensor(v) for v in (job.lr, job.momentum, job.weight_decay)))
-    floats = {k: unit.new_tensor(v) for k, v in float_settings(job.local).items()}
+    optim = Optim(*(unit.new_full((), v) for v in (job.lr, job.momentum, job.weight_decay)))
+    floats = {k: unit.new_full((), v) for k, v in float_settings(job.local).items()}
     carry = Carry(start, job.local.velocity(state, job.slots))
     return carry, Fixed(state, job.slots, optim, floats), job.local.anchors(state, job.slots)
 

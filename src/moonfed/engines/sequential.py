@@ -7,7 +7,8 @@ import torch
 from moonfed.data.augment import gather
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
-from moonfed.engines.local import CHUNK, Done, Job, Nets, Seen, conclude, look, on, prepare, reached, step
+from moonfed.engines.local import Done, Job, Nets, Seen, conclude, look, on, prepare, reached, step
+from moonfed.engines.schedule import CHUNK
 
 
 class Sequential:

@@ -1,49 +1,52 @@
-"""The stacked engine: lanes (trial x party) as a leading axis, one vectorised step for all of them."""
+"""The stacked engine: lanes (trial x party) side by side, parties one behind the other in them, one step for all."""
 
-from collections.abc import Hashable, Sequence
-from dataclasses import fields
-from functools import partial
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import vmap
+from torch import nn
 
 from moonfed.core.algorithm import Local
-from moonfed.core.tree import pack, tree_map
-from moonfed.core.types import Outputs, Snapshot, Tensors
-from moonfed.data.augment import gather
+from moonfed.core.errors import RunFailed
+from moonfed.core.tree import pack
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
-from moonfed.engines.graphs import GraphedStack, Step
-from moonfed.engines.local import (
-    CHUNK,
-    Carry,
-    Done,
-    Fixed,
-    Job,
-    Nets,
-    Seen,
-    conclude,
-    float_settings,
-    look,
-    on,
-    prepare,
-    reached,
-    step,
-)
+from moonfed.engines.graphs import GraphedStack
+from moonfed.engines.lanes import CPU, GPU, TENSOR_CORES, SideBySide
+from moonfed.engines.local import Done, Job, Nets, conclude, float_settings, on, prepare, reached
+from moonfed.engines.passage import pass_through
+from moonfed.engines.precision import in_bf16, numerics
+from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, schedule
+from moonfed.engines.stack import Held, Stack, Work
 
-GRAPHED = 4  # stacks whose graphs and memory are kept
-BULK = 2**30  # numbers in the widest layer of a look through the anchors: cuDNN's BatchNorm refuses 2**31 and more
+KEPT = 4  # stacks whose graphs and memory are kept on a GPU
+OVERHEAD = {"cpu": 1.0, "cuda": 10.0}  # what a step costs however few lanes it has, in lanes; measured
+CACHE = 6 * 2**20  # bytes of the widest layer of all lanes: with more, a CPU waits for its memory
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an engine goes about its work; what it computes is the same to rounding."""
+
+    precision: str = "fp32"
+    lanes: int = 0  # most at once; 0: as many as pay
+    compile: bool = False
+    say: Callable[[str], None] = lambda line: None
 
 
 class Stacked:
     """Runs all jobs of one shape as one stack; on a GPU its step is captured as a graph and replayed."""
 
-    def __init__(self, nets: Nets, data: Dataset) -> None:
-        self.nets, self.data = nets, data
-        self.graphed: dict[Hashable, GraphedStack] = {}
-        convolutions = [layer for layer in nets.training.modules() if isinstance(layer, nn.Conv2d)]
-        self.widest = max((layer.out_channels for layer in convolutions), default=1)
+    def __init__(self, nets: Nets, data: Dataset, options: Options = Options()) -> None:  # noqa: B008 - frozen
+        self.nets, self.data, self.options = nets, data, options
+        if options.precision == "bf16":
+            self.nets = Nets(in_bf16(nets.training), in_bf16(nets.frozen))
+        self.cuda = data.images.is_cuda
+        self.widest = widest_layer(nets.frozen, data)
+        self.most = options.lanes or 10**6  # falls when memory runs out
+        self.kept: dict[Hashable, GraphedStack] = {}
+        self.room: dict[Hashable, int] = {}  # most lanes of a shape
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
         """Train every job's party; results come in the order of the jobs."""
@@ -51,99 +54,117 @@ class Stacked:
         for i, job in enumerate(jobs):
             stacks.setdefault(_shape_of(job), []).append(i)
         done: dict[int, Done] = {}
-        for shape, members in stacks.items():
-            # Longest first: the lanes still at work are always a prefix, and the stack only ever gets narrower.
-            order = sorted(members, key=lambda i: -len(jobs[i].plan.rows))
-            for i, result in zip(order, self._run(shape, [jobs[i] for i in order]), strict=True):
-                done[i] = result
+        with numerics(self.options.precision):
+            for shape, members in stacks.items():
+                results = self._fit(shape, [jobs[i] for i in members])
+                done |= dict(zip(members, results, strict=True))
         return [done[i] for i in range(len(jobs))]
 
+    def _fit(self, shape: Hashable, jobs: Sequence[Job]) -> list[Done]:
+        """Run a stack; where it does not fit into memory, run it again with half as many lanes."""
+        while True:
+            try:
+                return self._run(shape, jobs)
+            except torch.OutOfMemoryError:
+                pass  # outside of the except clause, so that what the failed stack held is let go
+            self.kept.clear()
+            torch.cuda.empty_cache()
+            if self.most <= 1:
+                raise RunFailed("one party alone does not fit into the GPU's memory; use a smaller --batch")
+            self.most = min(self.most, len(jobs)) // 2
+            self.options.say(f"out of GPU memory: going on with {self.most} lanes")
+
     def _run(self, shape: Hashable, jobs: Sequence[Job]) -> list[Done]:
-        prepared = [prepare(job) for job in jobs]
-        carry, fixed, anchors = (tree_map(_stack, *parts) for parts in zip(*prepared, strict=True))
-        lengths = [len(job.plan.rows) for job in jobs]
-        plan = on(self.data, _padded([job.plan for job in jobs]))
-        steps = self._steps((shape, len(jobs)), jobs[0].local, carry, fixed)
-        history: list[Tensors] = []
-        ended: list[Carry] = []
-        first = 0
-        while first < lengths[0]:
-            width = sum(length > first for length in lengths)
-            ended = steps.leave(width) + ended
-            last = min(first + CHUNK, lengths[width - 1])
-            piece = Plan(*(part[:width, first:last] for part in plan))
-            history.append(steps.take(self._see(tree_map(lambda t, w=width: t[:w], anchors), piece)))
-            first = last
-        ended = steps.leave(0) + ended
+        held = [Held(*prepare(job)) for job in jobs]
+        plans = [job.plan for job in jobs]
+        stack, order = self._stack(shape, plans, jobs[0].local, held[0])
+        passed = pass_through(stack, order, plans, held, self.data)
         return [
-            conclude(job, end, made[1], loss, reached(self.nets, self.data, job, end.model))
-            for job, end, made, loss in zip(jobs, ended, prepared, _by_lane(history, len(jobs)), strict=True)
+            conclude(job, end, had.fixed, losses, reached(self.nets, self.data, job, end.model))
+            for job, had, (end, losses) in zip(jobs, held, passed, strict=True)
         ]
 
-    def _steps(self, key: Hashable, local: Local, carry: Carry, fixed: Fixed) -> "_Steps":
-        one_step = partial(step, self.nets.training, local, each=vmap)
-        if not self.data.images.is_cuda:
-            return _Steps(one_step, carry, fixed)
-        return _Graphed(one_step, carry, fixed, self.graphed, key)
+    def _stack(self, shape: Hashable, plans: Sequence[Plan], local: Local, like: Held) -> tuple[Stack, Schedule]:
+        """Choose how many lanes a cohort gets, and set them up or take those of an earlier round."""
+        lengths = [len(plan.rows) for plan in plans]
+        had = self.kept.get(shape)
+        chunk = had.chunk if had else pick_chunk(lengths)
+        most = min(self.most, self._most(shape, plans[0], local, like))
+        width = pick_width(lengths, chunk, most, OVERHEAD["cuda" if self.cuda else "cpu"])
+        if had and width <= had.width <= 2 * width:
+            return had, schedule(lengths, had.width, chunk)
+        work = self._work(local, alone=width == 1)
+        if not self.cuda:
+            return Stack(work, width, chunk, like), schedule(lengths, width, chunk)
+        self.kept.pop(shape, None)
+        while len(self.kept) >= KEPT:  # the oldest makes room
+            del self.kept[next(iter(self.kept))]
+        say = self.options.say if self.options.compile else None
+        self.kept[shape] = GraphedStack(work, width, chunk, like, on(self.data, in_window(plans[0], chunk)), say)
+        return self.kept[shape], schedule(lengths, width, chunk)
 
-    def _see(self, anchors: dict[str, Snapshot], plan: Plan) -> Seen:
-        """Gather and augment a chunk, and look at it through the anchors in bulk: [lane, step, batch, ...]."""
-        dtype = next(iter(self.nets.training.parameters())).dtype
-        x, y = gather(self.data, plan, dtype)
-        at_once = max(1, BULK // (x[:, 0].numel() // x.shape[3] * self.widest))
-        looks = vmap(partial(look, self.nets.frozen))
-        seen_by = {k: [looks(a, piece.flatten(1, 2)) for piece in x.split(at_once, 1)] for k, a in anchors.items()}
-        joined = {k: (torch.cat(parts, 1) for parts in zip(*pieces, strict=True)) for k, pieces in seen_by.items()}
-        return Seen(x, y, {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in joined.items()})
+    def _work(self, local: Local, alone: bool) -> Work:
+        layout = CPU if not self.cuda else GPU if self.options.precision == "fp32" else TENSOR_CORES
+        return Work(self.nets, self.data, local, None if alone else SideBySide(layout), self.widest)
+
+    def _most(self, shape: Hashable, plan: Plan, local: Local, like: Held) -> int:
+        """Find out how many lanes can work at once: one, if vmap refuses the net or the rule; else what fits."""
+        if shape not in self.room:
+            self.room[shape] = self._measured(shape, plan, local, like)
+        return self.room[shape]
+
+    def _measured(self, shape: Hashable, plan: Plan, local: Local, like: Held) -> int:
+        window = on(self.data, in_window(plan, 1))
+        if self.most == 1:
+            return 1
+        try:
+            used = self._tried(self._work(local, alone=False), window, like)
+        except torch.OutOfMemoryError:
+            return 1
+        except Exception as refusal:
+            self._tried(self._work(local, alone=True), window, like)  # what fails here, too, is no matter of stacking
+            why = str(refusal).strip().splitlines()[0][:160]
+            self.options.say(f"parties train in turn: the network or the rule cannot be stacked ({why})")
+            return 1
+        if not self.cuda:
+            return max(1, CACHE // (plan.rows.shape[1] * self.widest * 4))
+        free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return max(1, int(0.8 * free / max(1, used * CHUNK)))
+
+    def _tried(self, work: Work, window: Plan, like: Held) -> int:
+        """Take a first step with one lane, for nothing but to see whether it can be done; return the bytes it took."""
+        if self.cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated() if self.cuda else 0
+        stack = Stack(work, 1, 1, like)
+        stack.begin(None)
+        stack.load(0, like, window.rows)
+        stack.look(window, window.rows, 1)
+        stack.step()
+        return torch.cuda.max_memory_allocated() - before if self.cuda else 0
 
 
-class _Steps:
-    """The lanes of a stack at work, one vectorised step after the other."""
-
-    def __init__(self, one_step: Step, carry: Carry, fixed: Fixed) -> None:
-        self.one_step, self.carry, self.fixed = one_step, carry, fixed
-
-    def leave(self, width: int) -> list[Carry]:
-        """Go on with the first lanes, and return those behind them one by one."""
-        lanes = len(next(iter(self.carry.model.weights.values())))
-        rest = [tree_map(lambda t, i=i: t[i].clone(), self.carry) for i in range(width, lanes)]
-        self.carry, self.fixed = tree_map(lambda t: t[:width], (self.carry, self.fixed))
-        return rest
-
-    def take(self, seen: Seen) -> Tensors:
-        """Take a chunk's steps; return their losses, [lane, step] by part."""
-        history: list[Tensors] = []
-        for s in range(seen.y.shape[1]):
-            self.carry, parts = self.one_step(self.carry, tree_map(lambda t, s=s: t[:, s], seen), self.fixed)
-            history.append(parts)
-        return {k: torch.stack([parts[k] for parts in history], 1) for k in history[0]}
+def in_window(plan: Plan, chunk: int) -> Plan:
+    """Take as many of a plan's steps as a chunk has, in one lane; a plan may be shorter."""
+    return Plan(*(torch.cat([part[:chunk]] * -(-chunk // len(part)))[None, :chunk] for part in plan))
 
 
-class _Graphed(_Steps):
-    """The same with the step as a CUDA graph, kept from round to round."""
+def widest_layer(net: nn.Module, data: Dataset) -> int:
+    """Count the numbers that the widest layer of a network gives for one row."""
+    widest = 1
 
-    def __init__(
-        self, one_step: Step, carry: Carry, fixed: Fixed, kept: dict[Hashable, GraphedStack], key: Hashable
-    ) -> None:
-        super().__init__(one_step, carry, fixed)
-        self.kept, self.key, self.begun = kept, key, False
+    def note(layer: nn.Module, given: Any, made: Any) -> None:
+        nonlocal widest
+        widest = max([widest, *(t.numel() for t in (made if isinstance(made, tuple) else (made,)))])
 
-    def take(self, seen: Seen) -> Tensors:
-        if self.key not in self.kept:
-            while len(self.kept) >= GRAPHED:  # the oldest makes room
-                del self.kept[next(iter(self.kept))]
-            self.kept[self.key] = GraphedStack(self.one_step, self.carry, self.fixed, _whole_chunk(seen))
-        stack = self.kept[self.key]
-        if not self.begun:
-            stack.load(self.carry, self.fixed)
-            self.carry, self.begun = stack.all.carry, True
-        return stack.run(seen.y.shape[0], seen)
-
-
-def _whole_chunk(seen: Seen) -> Seen:
-    """Widen a chunk to its full number of steps: what a later, longer one needs room for."""
-    short = CHUNK - seen.y.shape[1]
-    return tree_map(lambda t: torch.cat([t, t[:, :1].expand(-1, short, *t.shape[2:])], 1), seen) if short else seen
+    hooks = [layer.register_forward_hook(note) for layer in net.modules()]
+    own = next(net.parameters())
+    with torch.no_grad():
+        net(torch.zeros(1, *data.images.shape[1:], dtype=own.dtype, device=own.device))
+    for hook in hooks:
+        hook.remove()
+    return widest
 
 
 def _shape_of(job: Job) -> Hashable:
@@ -152,26 +173,3 @@ def _shape_of(job: Job) -> Hashable:
     rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.name not in floats)  # type: ignore[arg-type]
     memory = tuple((k, tuple(v.shape)) for k, v in (pack(job.slots) | pack(job.state.sent)).items())
     return type(job.local), rule, memory, job.plan.rows.shape[1]
-
-
-def _stack(*tensors: Tensor) -> Tensor:
-    return torch.stack(tensors)
-
-
-def _padded(plans: Sequence[Plan]) -> Plan:
-    """Stack plans of falling length; a short one is filled up with zeros that no step reads."""
-    longest = len(plans[0].rows)
-
-    def fill(part: Tensor) -> Tensor:
-        return torch.cat([part, part.new_zeros(longest - len(part), *part.shape[1:])])
-
-    return Plan(*(torch.stack([fill(part) for part in parts]) for parts in zip(*plans, strict=True)))
-
-
-def _by_lane(history: list[Tensors], lanes: int) -> list[Tensors]:
-    """Join the losses of all chunks, each [lane, step], to losses by lane, each [step], on the CPU."""
-    chunks = [{k: v.cpu() for k, v in losses.items()} for losses in history]
-    return [
-        {k: torch.cat([chunk[k][lane] for chunk in chunks if lane < len(chunk[k])]) for k in chunks[0]}
-        for lane in range(lanes)
-    ]

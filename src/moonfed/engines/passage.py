@@ -1,0 +1,71 @@
+"""A cohort's way through a stack: who enters which lane when, who looks, who steps, who leaves."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from moonfed.core.types import Tensors
+from moonfed.data.dataset import Dataset
+from moonfed.data.plan import Plan
+from moonfed.engines.local import Carry, on
+from moonfed.engines.schedule import Schedule
+from moonfed.engines.stack import Held, Stack
+
+
+def pass_through(
+    stack: Stack, order: Schedule, plans: Sequence[Plan], held: Sequence[Held], data: Dataset
+) -> list[tuple[Carry, Tensors]]:
+    """Take every party through its lane; return what each has come to, and its losses by part."""
+    lengths = [len(plan.rows) for plan in plans]
+    laned = on(data, in_lanes(plans, order, stack.width))
+    own = None
+    index = laned.rows
+    if held[0].anchors and not data.recipe.changes:  # what an anchor says of a row it says all round long
+        own = [torch.unique(plan.rows, return_inverse=True) for plan in plans]
+        ranks = [plan._replace(rows=found[1]) for plan, found in zip(plans, own, strict=True)]
+        index = in_lanes(ranks, order, stack.width).rows.to(index.device)
+    stack.begin(max(len(rows) for rows, _ in own) if own else None)
+    ended: dict[int, Carry] = {}
+    losses: list[Tensors] = []
+    leaves_at = {(stay.first + lengths[stay.job], stay.lane): stay.job for stay in order.stays}
+    last = [max(at for at, lane in leaves_at if lane == place) for place in range(order.width)]
+    for first in range(0, order.steps, order.chunk):
+        for stay in order.stays:
+            if stay.first == first:
+                rows = own[stay.job][0].to(index.device) if own else index
+                stack.load(stay.lane, held[stay.job], rows)
+        window = slice(first, first + order.chunk)
+        busy = sum(end > first for end in last)
+        stack.look(Plan(*(part[:, window] for part in laned)), index[:, window], busy)
+        for at in range(first + 1, min(first + order.chunk, last[0]) + 1):
+            stack.step()
+            for lane in range(busy):
+                if (job := leaves_at.get((at, lane))) is not None:
+                    ended[job] = stack.take_out(lane)
+        losses.append(stack.chunk_losses())
+    found = _on_cpu(losses)
+    by_job: dict[int, Tensors] = {}
+    for job, lane, first in order.stays:
+        mine = found[first // order.chunk : -(-(first + lengths[job]) // order.chunk)]
+        by_job[job] = {k: torch.cat([chunk[k][lane] for chunk in mine])[: lengths[job]] for k in found[0]}
+    return [(ended[job], by_job[job]) for job in range(len(plans))]
+
+
+def in_lanes(plans: Sequence[Plan], order: Schedule, width: int) -> Plan:
+    """Lay plans one behind the other in their lanes, [lane, step, ...]; a step that nobody takes is zeros."""
+
+    def lay(parts: Sequence[Tensor]) -> Tensor:
+        whole = parts[0].new_zeros(width, order.steps, *parts[0].shape[1:])
+        for job, lane, first in order.stays:
+            whole[lane, first : first + len(parts[job])] = parts[job]
+        return whole
+
+    return Plan(*(lay(parts) for parts in zip(*plans, strict=True)))
+
+
+def _on_cpu(losses: list[Tensors]) -> list[Tensors]:
+    """Bring the losses of all chunks, [lane, step] each, to the CPU in one copy."""
+    together = {k: torch.cat([chunk[k].flatten() for chunk in losses]).cpu() for k in losses[0]}
+    split = {k: v.split([chunk[k].numel() for chunk in losses]) for k, v in together.items()}
+    return [{k: split[k][i].view(v.shape) for k, v in chunk.items()} for i, chunk in enumerate(losses)]

@@ -1,0 +1,142 @@
+"""A stack: lanes in their places, what they hold, how they look at a chunk of steps and take one."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from moonfed.core.algorithm import Local
+from moonfed.core.tree import leaves, tree_map
+from moonfed.core.types import Outputs, Snapshot, Tensors
+from moonfed.data.augment import gather, normalise
+from moonfed.data.dataset import Dataset
+from moonfed.data.plan import Plan
+from moonfed.engines.lanes import SideBySide
+from moonfed.engines.local import Carry, Each, Fixed, Nets, Seen, look, step
+
+BULK = 2**30  # numbers in the widest layer of a look through the anchors: cuDNN's BatchNorm refuses 2**31 and more
+
+
+class Work(NamedTuple):
+    """What a stack works on and how: all that its lanes share."""
+
+    nets: Nets
+    data: Dataset
+    local: Local
+    lanes: SideBySide | None  # None: one lane, without vmap
+    widest: int  # numbers in the net's widest layer, for one row
+
+    @property
+    def each(self) -> Each:
+        """Make a function of one lane one of the stack's lanes."""
+        return _lone if self.lanes is None else self.lanes.each
+
+
+class Held(NamedTuple):
+    """What a lane holds while a party is in it, or all lanes do."""
+
+    carry: Carry
+    fixed: Fixed
+    anchors: dict[str, Snapshot]
+
+
+class Stack:
+    """The lanes of a stack at work, an operation at a time."""
+
+    def __init__(self, work: Work, width: int, chunk: int, like: Held) -> None:
+        self.work, self.width, self.chunk = work, width, chunk
+        self.held: Held = tree_map(lambda t: t.new_zeros(width, *t.shape), like)
+        self.tables: Tables | None = None
+        self.seen: Seen | None = None
+        self.losses: list[Tensors] = []
+
+    def begin(self, rows: int | None) -> None:
+        """Make ready for a round; rows is the most that a party has, if what anchors say of them is to be kept."""
+        self.tables = None if rows is None else Tables(self.width, rows)
+
+    def load(self, place: int, held: Held, rows: Tensor) -> None:
+        """Let a party with these rows into a lane."""
+        torch._foreach_copy_([leaf[place] for leaf in leaves(self.held)], leaves(held))
+        if self.tables is not None:
+            self.tables.fill(place, ask(self.work, held.anchors, rows))
+
+    def take_out(self, place: int) -> Carry:
+        """Return what the party in a lane has come to."""
+        return tree_map(lambda t: t[place].clone(), self.held.carry)
+
+    def look(self, window: Plan, index: Tensor, busy: int) -> None:
+        """Gather and augment a chunk, and see it through the anchors; lanes behind the busy ones are left alone."""
+        if busy < self.width:
+            self.held, self.width = tree_map(lambda t: t[:busy], self.held), busy
+        self.seen = see(self.work, self.held.anchors, Plan(*(part[:busy] for part in window)), self.tables is None)
+        if self.tables is not None:
+            self.seen = self.seen._replace(anchors=self.tables.say(index[:busy]))
+        self.losses = []
+
+    def step(self) -> None:
+        """Take the next step of the chunk."""
+        assert self.seen is not None
+        now = tree_map(lambda t: t[:, len(self.losses)], self.seen)
+        work, held = self.work, self.held
+        carry, parts = step(work.nets.training, work.local, held.carry, now, held.fixed, work.each)
+        self.held = held._replace(carry=carry)
+        self.losses.append(parts)
+
+    def chunk_losses(self) -> Tensors:
+        """Return the losses of the steps taken since the last look: [lane, step] by part."""
+        return {k: torch.stack([parts[k] for parts in self.losses], 1) for k in self.losses[0]}
+
+
+class Tables:
+    """What the anchors say of every row of the parties, where rows never change: looked up, not computed again."""
+
+    def __init__(self, width: int, rows: int) -> None:
+        self.width, self.rows = width, rows
+        self.said: dict[str, Outputs] = {}
+
+    def fill(self, place: int, said: dict[str, Outputs]) -> None:
+        """Keep what a party's anchors say of its rows."""
+        if not self.said:
+            self.said = tree_map(lambda t: t.new_zeros(self.width, self.rows, *t.shape[1:]), said)
+        for table, rows in zip(leaves(self.said), leaves(said), strict=True):
+            table[place, : len(rows)] = rows
+
+    def say(self, index: Tensor) -> dict[str, Outputs]:
+        """Look the rows of a chunk up by their number within the party: [lane, step, batch]."""
+        lane = torch.arange(len(index), device=index.device)[:, None, None]
+        return tree_map(lambda table: table[lane, index], self.said)
+
+
+@torch.no_grad()
+def ask(work: Work, anchors: dict[str, Snapshot], rows: Tensor) -> dict[str, Outputs]:
+    """See rows as they are through a party's anchors."""
+    dtype = next(iter(work.nets.training.parameters())).dtype
+    pieces = []
+    for some in rows.split(max(1, BULK // 16 // work.widest)):
+        x = normalise(work.data, work.data.images[some], dtype)
+        pieces.append({k: look(work.nets.frozen, a, x) for k, a in anchors.items()})
+    return tree_map(lambda *parts: torch.cat(parts), *pieces)
+
+
+@torch.no_grad()
+def see(work: Work, anchors: dict[str, Snapshot], plan: Plan, through_anchors: bool) -> Seen:
+    """Gather and augment a chunk, and look at it through the anchors in bulk: [lane, step, batch, ...]."""
+    dtype = next(iter(work.nets.training.parameters())).dtype
+    x, y = gather(work.data, plan, dtype, work.lanes.lay if work.lanes else None)
+    if not through_anchors:
+        return Seen(x, y, {})
+    at_once = max(1, BULK // (x.shape[0] * x.shape[2] * work.widest))
+    looks = work.each(partial(look, work.nets.frozen))
+    seen_by = {k: [looks(a, piece.flatten(1, 2)) for piece in x.split(at_once, 1)] for k, a in anchors.items()}
+    joined = {k: (torch.cat(parts, 1) for parts in zip(*pieces, strict=True)) for k, pieces in seen_by.items()}
+    return Seen(x, y, {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in joined.items()})
+
+
+def _lone(of_one: Any) -> Any:
+    """Make a function of one lane one of a stack of one lane."""
+
+    def run(*trees: Any) -> Any:
+        return tree_map(lambda t: t[None], of_one(*tree_map(lambda t: t[0], trees)))
+
+    return run
