@@ -9,7 +9,9 @@ from worlds import bench_for, gap, run_one, settings, some_digits, trained
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.tree import tree_map
 from moonfed.data.dataset import Recipe
-from moonfed.engines import ENGINES, pick_engine
+from moonfed.engines import pick_engine
+from moonfed.engines.local import PLAIN
+from moonfed.engines.stacked import Stacked
 from moonfed.run.loop import make_job
 from moonfed.run.trial import resolve, set_up
 
@@ -97,10 +99,12 @@ def test_a_lane_longer_than_a_chunk_sees_every_step_of_its_plan():
             assert len(done.losses["supervised"]) == done.upload.steps == 9 * (len(trial.parts[job.party]) // 8) > 32
 
 
-@pytest.mark.parametrize(("encoder", "engine"), [("cnn", "stacked"), ("resnet18", "sequential")])
-def test_auto_stacks_small_nets_and_takes_large_ones_in_turn(encoder, engine):
-    config = settings("fedavg", model__model=encoder)
-    assert pick_engine("auto", bench_for(config).nets) is ENGINES[engine]
+@pytest.mark.parametrize(("encoder", "lanes"), [("cnn", 0), ("resnet18", 1)])
+def test_auto_stacks_small_nets_and_takes_large_ones_in_turn(encoder, lanes):
+    bench = bench_for(settings("fedavg", model__model=encoder))
+    engine = pick_engine("auto", bench.nets, bench.data, PLAIN)
+    assert isinstance(engine, Stacked)
+    assert engine.options.lanes == lanes
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -19,7 +19,7 @@ from moonfed.core.types import Facts, Optim, Outputs, Population, Snapshot, Stat
 from moonfed.data.dataset import Dataset, Recipe
 from moonfed.data.plan import draw_plan
 from moonfed.engines import ENGINES, nets_of
-from moonfed.engines.local import Job, gradient_mass, prepare
+from moonfed.engines.local import PLAIN, Job, gradient_mass, prepare
 from moonfed.run.cohort import Cohorts
 from moonfed.run.loop import run_rounds
 from moonfed.run.trial import Bench, NetSpec, Trial
@@ -83,7 +83,7 @@ def federation(local, server, rounds, engine="sequential", gamma=False, **change
     algorithm = Algorithm("quadratic", local, server)
     sent, kept = server.init(start, lambda name: start)
     nets = nets_of(Point())
-    bench = Bench(data, nets, ENGINES[engine](nets, data))
+    bench = Bench(data, nets, ENGINES[engine](nets, data, PLAIN))
     spec = NetSpec("cnn", None, 3, 0)  # type: ignore[arg-type]
     trial = Trial(
         config, algorithm, torch.device("cpu"), spec, parts, facts, Cohorts(config, facts), State(start, sent, kept)

@@ -12,6 +12,7 @@ from moonfed.core.tree import leaves
 from moonfed.data.dataset import Dataset
 from moonfed.data.digits import digits
 from moonfed.engines import ENGINES, nets_of
+from moonfed.engines.local import PLAIN
 from moonfed.run.config import Config, make_config
 from moonfed.run.loop import Row, run_rounds
 from moonfed.run.trial import Bench, Trial, build, net_spec, resolve, set_up
@@ -45,7 +46,7 @@ def bench_for(config: Config, engine: str = "sequential", data: Dataset | None =
     """Set up data, network and engine."""
     data = data or some_digits()
     nets = nets_of(build(net_spec(resolve(config, data), data)).to(data.images.device))
-    return Bench(data, nets, ENGINES[engine](nets, data))
+    return Bench(data, nets, ENGINES[engine](nets, data, PLAIN))
 
 
 def trained(

@@ -43,6 +43,10 @@ class Display:
         if self.bar is not None:
             self.task = self.bar.add_task("round", total=self.last, completed=self.first, told="")
 
+    def say(self, line: str) -> None:
+        """Show what an engine has to say."""
+        self.console.print(line, markup=False)
+
     def after_round(self, round: int, rows: list[Row]) -> bool:
         """Show a finished round; False once the user has asked to stop."""
         if not rows:  # every trial failed in it

@@ -59,7 +59,7 @@ def run(
     from moonfed.run.session import run_trials
 
     with showing() as display:
-        (outcome,) = run_trials([(settings, out)], resume, display.start, display.after_round)
+        (outcome,) = run_trials([(settings, out)], resume, display.start, display.after_round, display.say)
     last = outcome.rows[-1] if outcome.rows else None
     if json:
         _print_json(
@@ -98,7 +98,9 @@ def compare(
     values = read_settings(given, config, set or [])
     folder, plan = plan_comparison(methods, seeds, values, out)
     with showing() as display:
-        outcomes = run_trials([(c, path) for _, c, path in plan], resume, display.start, display.after_round)
+        outcomes = run_trials(
+            [(c, path) for _, c, path in plan], resume, display.start, display.after_round, display.say
+        )
     found = summaries([(method, outcome) for (method, _, _), outcome in zip(plan, outcomes, strict=True)])
     if json:
         _print_json([summary.as_json() for summary in found])

@@ -64,7 +64,8 @@ def nbytes(tree: Any) -> int:
 
 def finite(tree: Any) -> bool:
     """Whether every floating-point entry of a tree is a finite number."""
-    return all(bool(torch.isfinite(leaf).all()) for leaf in leaves(tree) if leaf.is_floating_point())
+    flags = [torch.isfinite(leaf).all() for leaf in leaves(tree) if leaf.is_floating_point()]
+    return not flags or bool(torch.stack(flags).all())
 
 
 def prefixed(name: str, a: Tensors) -> Tensors:

@@ -1,15 +1,18 @@
 """Engines own loops and devices; every one answers the same call and passes the same tests."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import nn
 
+from moonfed.data.dataset import Dataset
 from moonfed.engines.local import Done, Job, Nets
+from moonfed.engines.precision import PRECISIONS
 from moonfed.engines.sequential import Sequential
-from moonfed.engines.stacked import Stacked
+from moonfed.engines.stacked import Options, Stacked
 
 
 class Engine(Protocol):
@@ -20,9 +23,10 @@ class Engine(Protocol):
         ...
 
 
-ENGINES: dict[str, type[Sequential] | type[Stacked]] = {"sequential": Sequential, "stacked": Stacked}
+ENGINES: dict[str, Callable[[Nets, Dataset, Options], Engine]] = {"sequential": Sequential, "stacked": Stacked}
 
 STACKS_WELL = 5_000_000  # parameters; ten stacked ResNet-50s were no faster than one after the other on an H200
+DEFAULT_PRECISION = "tf32"
 
 
 def nets_of(model: nn.Module) -> Nets:
@@ -37,11 +41,14 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def pick_engine(name: str, nets: Nets) -> type[Sequential] | type[Stacked]:
+def pick_engine(name: str, nets: Nets, data: Dataset, options: Options) -> Engine:
     """Turn an engine setting into an engine; auto stacks parties unless one of them fills the device by itself."""
-    if name == "auto":
-        name = "stacked" if sum(p.numel() for p in nets.training.parameters()) <= STACKS_WELL else "sequential"
-    return ENGINES[name]
+    precision = DEFAULT_PRECISION if options.precision == "auto" else options.precision
+    options = replace(options, precision=precision if data.images.is_cuda else "fp32")
+    large = sum(p.numel() for p in nets.training.parameters()) > STACKS_WELL
+    if name == "auto" and large and not options.lanes:
+        options = replace(options, lanes=1)
+    return ENGINES["stacked" if name == "auto" else name](nets, data, options)
 
 
-__all__ = ["ENGINES", "Done", "Engine", "Job", "Nets", "nets_of", "pick_device", "pick_engine"]
+__all__ = ["ENGINES", "PRECISIONS", "Done", "Engine", "Job", "Nets", "Options", "nets_of", "pick_device", "pick_engine"]

@@ -1,6 +1,5 @@
 """A stack on a GPU: its look and its step compiled, captured once as CUDA graphs and replayed without Python."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -71,12 +70,10 @@ class GraphedStack(Stack):
 
         acting: Callable[[], None] = lambda: act(self.work, *trees)  # noqa: E731 - may be replaced
         if self.compile is not None:
-            began = time.perf_counter()
-            self.compile(f"compiling the {name} of {self.width} lanes, once ...")
+            self.compile(f"compiling the {name} of {self.width} lanes; this takes up to a minute, once on a machine")
             try:
                 acting = compiled(lambda *trees: act(self.work, *trees), trees)
                 acting()
-                self.compile(f"compiled the {name} in {time.perf_counter() - began:.0f} s")
             except Exception as error:  # whatever the compiler cannot do, the plain operations can
                 acting = lambda: act(self.work, *trees)  # noqa: E731
                 self.compile(f"the {name} runs uncompiled: {type(error).__name__}: {str(error).splitlines()[0][:200]}")

@@ -42,6 +42,19 @@ class Done:
     gamma: float | None = None  # norm of the local gradient after over before
 
 
+@dataclass(frozen=True)
+class Options:
+    """How an engine goes about its work; what it computes is the same to rounding."""
+
+    precision: str = "fp32"
+    lanes: int = 0  # most at once; 0: as many as pay
+    compile: bool = False
+    say: Callable[[str], None] = lambda line: None
+
+
+PLAIN = Options()
+
+
 class Nets(NamedTuple):
     """The network twice, as code without weights of its own: for the steps, and for anchors and evaluation."""
 

@@ -38,7 +38,7 @@ def pass_through(
         window = slice(first, first + order.chunk)
         busy = sum(end > first for end in last)
         stack.look(Plan(*(part[:, window] for part in laned)), index[:, window], busy)
-        for at in range(first + 1, min(first + order.chunk, last[0]) + 1):
+        for at in range(first + 1, min(first + order.chunk, max(last)) + 1):
             stack.step()
             for lane in range(busy):
                 if (job := leaves_at.get((at, lane))) is not None:

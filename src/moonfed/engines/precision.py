@@ -1,5 +1,6 @@
 """How exactly a GPU multiplies: fp32 as written, tf32 with factors of 10 bits, bf16 of 7; sums stay in 32 bits."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from moonfed.core.tree import tree_map
+from moonfed.engines.local import Nets
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 
@@ -15,7 +17,8 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 @contextmanager
 def numerics(precision: str) -> Iterator[None]:
     """Set how convolutions and matrix products of 32-bit numbers are computed, and put it back."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    matmul: Any = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
     matmul.allow_tf32 = cudnn.allow_tf32 = precision != "fp32"
     cudnn.benchmark = True  # shapes do not change from step to step: the fastest kernel is looked for once
@@ -23,6 +26,11 @@ def numerics(precision: str) -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+
+
+def in_precision(nets: Nets, precision: str) -> Nets:
+    """Take the networks as an engine of a precision uses them; those given stay as they are."""
+    return Nets(*(in_bf16(copy.deepcopy(net)) for net in nets)) if precision == "bf16" else nets
 
 
 def in_bf16(net: nn.Module) -> nn.Module:

@@ -7,19 +7,21 @@ import torch
 from moonfed.data.augment import gather
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
-from moonfed.engines.local import Done, Job, Nets, Seen, conclude, look, on, prepare, reached, step
+from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, Seen, conclude, look, on, prepare, reached, step
+from moonfed.engines.precision import in_precision, numerics
 from moonfed.engines.schedule import CHUNK
 
 
 class Sequential:
     """Runs each job by itself."""
 
-    def __init__(self, nets: Nets, data: Dataset) -> None:
-        self.nets, self.data = nets, data
+    def __init__(self, nets: Nets, data: Dataset, options: Options = PLAIN) -> None:
+        self.nets, self.data, self.precision = in_precision(nets, options.precision), data, options.precision
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
         """Train every job's party; results come in the order of the jobs."""
-        return [self._run(job) for job in jobs]
+        with numerics(self.precision):
+            return [self._run(job) for job in jobs]
 
     def _run(self, job: Job) -> Done:
         carry, fixed, anchors = prepare(job)

@@ -1,5 +1,6 @@
 """A stack: lanes in their places, what they hold, how they look at a chunk of steps and take one."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from moonfed.data.plan import Plan
 from moonfed.engines.lanes import SideBySide
 from moonfed.engines.local import Carry, Each, Fixed, Nets, Seen, look, step
 
+_copy_all: Callable[[list[Tensor], list[Tensor]], None] = torch._foreach_copy_  # pyright: ignore
 BULK = 2**30  # numbers in the widest layer of a look through the anchors: cuDNN's BatchNorm refuses 2**31 and more
 
 
@@ -57,7 +59,7 @@ class Stack:
 
     def load(self, place: int, held: Held, rows: Tensor) -> None:
         """Let a party with these rows into a lane."""
-        torch._foreach_copy_([leaf[place] for leaf in leaves(self.held)], leaves(held))
+        _copy_all([leaf[place] for leaf in leaves(self.held)], leaves(held))
         if self.tables is not None:
             self.tables.fill(place, ask(self.work, held.anchors, rows))
 

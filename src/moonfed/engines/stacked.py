@@ -1,7 +1,7 @@
 """The stacked engine: lanes (trial x party) side by side, parties one behind the other in them, one step for all."""
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 from moonfed.engines.graphs import GraphedStack
 from moonfed.engines.lanes import CPU, GPU, TENSOR_CORES, SideBySide
-from moonfed.engines.local import Done, Job, Nets, conclude, float_settings, on, prepare, reached
+from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, float_settings, on, prepare, reached
 from moonfed.engines.passage import pass_through
-from moonfed.engines.precision import in_bf16, numerics
+from moonfed.engines.precision import in_precision, numerics
 from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, schedule
 from moonfed.engines.stack import Held, Stack, Work
 
@@ -25,23 +25,11 @@ OVERHEAD = {"cpu": 1.0, "cuda": 10.0}  # what a step costs however few lanes it 
 CACHE = 6 * 2**20  # bytes of the widest layer of all lanes: with more, a CPU waits for its memory
 
 
-@dataclass(frozen=True)
-class Options:
-    """How an engine goes about its work; what it computes is the same to rounding."""
-
-    precision: str = "fp32"
-    lanes: int = 0  # most at once; 0: as many as pay
-    compile: bool = False
-    say: Callable[[str], None] = lambda line: None
-
-
 class Stacked:
     """Runs all jobs of one shape as one stack; on a GPU its step is captured as a graph and replayed."""
 
-    def __init__(self, nets: Nets, data: Dataset, options: Options = Options()) -> None:  # noqa: B008 - frozen
-        self.nets, self.data, self.options = nets, data, options
-        if options.precision == "bf16":
-            self.nets = Nets(in_bf16(nets.training), in_bf16(nets.frozen))
+    def __init__(self, nets: Nets, data: Dataset, options: Options = PLAIN) -> None:
+        self.nets, self.data, self.options = in_precision(nets, options.precision), data, options
         self.cuda = data.images.is_cuda
         self.widest = widest_layer(nets.frozen, data)
         self.most = options.lanes or 10**6  # falls when memory runs out

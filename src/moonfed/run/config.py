@@ -114,12 +114,24 @@ class RunSettings(Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="seed of the trial")
     engine: Literal["auto", "sequential", "stacked"] = Field(
-        "auto", description="one party after the other, or all as one stack; auto: stacked up to 5 million parameters"
+        "auto",
+        description="sequential: one party after the other; stacked: all at once; auto: stacked, large nets in turn",
     )
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")] = Field(
         "auto", description="auto, cpu, cuda or cuda:N"
     )
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
+        "auto", description="how a GPU multiplies: fp32, tf32, bf16; auto: the fastest that leaves the accuracy alone"
+    )
+    lanes: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        0, description="most parties trained at once by the stacked engine; 0: as many as pay and fit"
+    )
+    compile: bool = Field(
+        True,
+        description="compile the stacked engine's step on a GPU where the run is long enough to earn it back",
+        json_schema_extra={"flag": "--compile/--no-compile"},
+    )
     gamma: bool = Field(
         False,
         description="record each party's gamma, the norm of its gradient after over before",
@@ -154,7 +166,7 @@ SECTIONS: dict[str, type[BaseModel]] = {name: field.annotation for name, field i
 # What may change when a run is continued: how long it runs and how it is carried out, never what it computes.
 FREE = {
     "train": {"rounds"},
-    "run": {"engine", "device", "threads", "gamma", "evaluate_every", "evaluate_parties", "tensorboard"},
+    "run": set(RunSettings.model_fields) - {"seed"},
 }
 
 

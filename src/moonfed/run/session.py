@@ -35,11 +35,12 @@ def run_trials(
     resume: bool,
     on_start: Callable[[list[Trial]], None] = lambda trials: None,
     after_round: Callable[[int, list[Row]], bool] = lambda round, rows: True,
+    say: Callable[[str], None] = lambda line: None,
 ) -> list[Outcome]:
     """Run trials that share data and network, each into its own folder, as one stack where they fit."""
     if any(config.run.tensorboard for config, _ in configs):
         need_tensorboard()
-    bench = open_bench(configs[0][0])
+    bench = open_bench(configs[0][0], len(configs), say)
     fingerprint = bench.data.fingerprint
     resolved = [(resolve(config, bench.data), out) for config, out in configs]
     trials = [set_up(config, bench) for config, _ in resolved]

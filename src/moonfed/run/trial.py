@@ -1,5 +1,6 @@
 """A trial: one seeded run, set up and ready for its next round."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,11 +15,13 @@ from moonfed.core.tree import tree_map
 from moonfed.core.types import Facts, Population, Slots, Snapshot, State
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.partition import Rows, Split, class_counts, partition
-from moonfed.engines import Engine, Nets, nets_of, pick_device, pick_engine
+from moonfed.engines import Engine, Nets, Options, nets_of, pick_device, pick_engine
 from moonfed.models import ENCODERS, EncoderSpec, Model
 from moonfed.run.cohort import Cohorts
 from moonfed.run.config import Config
 from moonfed.run.rules import make_algorithm
+
+COMPILING_PAYS = 400_000  # party-steps of a command: the seconds that compiling takes are earned back by then
 
 
 class Bench(NamedTuple):
@@ -76,8 +79,8 @@ def resolve(config: Config, data: Dataset) -> Config:
     return config.model_copy(update={"data": split, "train": train, "model": model})
 
 
-def open_bench(config: Config) -> Bench:
-    """Load the data and set up the engine that a config asks for."""
+def open_bench(config: Config, trials: int = 1, say: Callable[[str], None] = lambda line: None) -> Bench:
+    """Load the data and set up the engine that a config asks for; the engine says what it has to say in a line."""
     device = pick_device(config.run.device)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= gpus:
@@ -88,9 +91,13 @@ def open_bench(config: Config) -> Bench:
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     data = DATASETS[config.data.dataset]().to(device)
-    nets = nets_of(build(net_spec(resolve(config, data), data)))
-    engine = pick_engine(config.run.engine, nets)
-    return Bench(data, nets, engine(nets, data))
+    nets = nets_of(build(net_spec(resolve(config, data), data)).to(device))
+    resolved = resolve(config, data)
+    assert resolved.train.batch is not None
+    steps = trials * config.train.rounds * config.train.epochs * len(data.labels) // resolved.train.batch
+    long_enough = config.cohort.fraction * steps >= COMPILING_PAYS
+    options = Options(config.run.precision, config.run.lanes, config.run.compile and long_enough, say)
+    return Bench(data, nets, pick_engine(config.run.engine, nets, data, options))
 
 
 def net_spec(config: Config, data: Dataset) -> NetSpec:
