@@ -32,6 +32,11 @@ def leaves(tree: Any) -> list[Tensor]:
     return [leaf for part in parts for leaf in leaves(part)]
 
 
+def copy_into(into: Any, values: Any) -> None:
+    """Write a tree's values into another's tensors, name by name: the order of names may differ."""
+    tree_map(lambda old, new: old.copy_(new), into, values)
+
+
 def add(a: Tensors, b: Tensors) -> Tensors:
     """a + b."""
     return {k: a[k] + b[k] for k in a}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from moonfed.core.tree import leaves, tree_map
+from moonfed.core.tree import copy_into, leaves, tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.plan import Plan
 from moonfed.engines.local import step
@@ -30,7 +30,7 @@ class GraphedStack(Stack):
 
     def look(self, window: Plan, index: Tensor, busy: int) -> None:
         """Gather and augment a chunk, and see it through the anchors."""
-        _copy(self.window, window)
+        copy_into(self.window, window)
         if self.looking is None:
             self.seen = see(self.work, self.held.anchors, self.window, self.tables is None)
             if self.tables is not None:
@@ -39,7 +39,7 @@ class GraphedStack(Stack):
         self.looking.replay()
         assert self.seen is not None
         if self.tables is not None:
-            _copy(self.seen.anchors, self.tables.say(index))
+            copy_into(self.seen.anchors, self.tables.say(index))
         self.place.zero_()
 
     def step(self) -> None:
@@ -53,7 +53,7 @@ class GraphedStack(Stack):
             self.parts = {k: v.new_zeros(self.width, self.chunk) for k, v in parts.items()}
             trees = (self.held.carry, self.held.fixed, self.seen, self.parts, self.place)
             self.stepping = self._captured("step", _step, trees)
-            _copy(self.held.carry, before)
+            copy_into(self.held.carry, before)
             self.place.zero_()
         self.stepping.replay()
 
@@ -112,19 +112,14 @@ def compiled(act: Callable[..., None], trees: Any) -> Callable[[], None]:
 def _look(work: Work, anchors: Any, window: Plan, seen: Any) -> None:
     cached = bool(seen.anchors) and not work.data.recipe.changes
     found = see(work, anchors, window, not cached)
-    _copy(seen._replace(anchors={}) if cached else seen, found)
+    copy_into(seen._replace(anchors={}) if cached else seen, found)
 
 
 def _step(work: Work, carry: Any, fixed: Any, seen: Any, parts: Tensors, place: Tensor) -> None:
     # An index that is a tensor of one element does not make the GPU wait.
     now = tree_map(lambda t: t.index_select(1, place).squeeze(1), seen)
     after, losses = step(work.nets.training, work.local, carry, now, fixed, work.each)
-    _copy(carry, after)
+    copy_into(carry, after)
     for k, v in losses.items():
         parts[k].index_copy_(1, place, v[:, None])
     place.add_(1)
-
-
-def _copy(into: Any, values: Any) -> None:
-    for old, new in zip(leaves(into), leaves(values), strict=True):
-        old.copy_(new)

@@ -1,6 +1,5 @@
 """A stack: lanes in their places, what they hold, how they look at a chunk of steps and take one."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from moonfed.core.algorithm import Local
-from moonfed.core.tree import leaves, tree_map
+from moonfed.core.tree import copy_into, tree_map
 from moonfed.core.types import Outputs, Snapshot, Tensors
 from moonfed.data.augment import gather, normalise
 from moonfed.data.dataset import Dataset
@@ -16,7 +15,6 @@ from moonfed.data.plan import Plan
 from moonfed.engines.lanes import SideBySide
 from moonfed.engines.local import Carry, Each, Fixed, Nets, Seen, look, step
 
-_copy_all: Callable[[list[Tensor], list[Tensor]], None] = torch._foreach_copy_  # pyright: ignore
 BULK = 2**30  # numbers in the widest layer of a look through the anchors: cuDNN's BatchNorm refuses 2**31 and more
 
 
@@ -59,13 +57,13 @@ class Stack:
 
     def load(self, place: int, held: Held, rows: Tensor) -> None:
         """Let a party with these rows into a lane."""
-        _copy_all([leaf[place] for leaf in leaves(self.held)], leaves(held))
+        copy_into(tree_map(lambda t: t[place], self.held), held)
         if self.tables is not None:
             self.tables.fill(place, ask(self.work, held.anchors, rows))
 
     def take_out(self, place: int) -> Carry:
         """Return what the party in a lane has come to."""
-        return tree_map(lambda t: t[place].clone(), self.held.carry)
+        return tree_map(lambda t: t[place].clone(memory_format=torch.contiguous_format), self.held.carry)
 
     def look(self, window: Plan, index: Tensor, busy: int) -> None:
         """Gather and augment a chunk, and see it through the anchors; lanes behind the busy ones are left alone."""
@@ -101,8 +99,7 @@ class Tables:
         """Keep what a party's anchors say of its rows."""
         if not self.said:
             self.said = tree_map(lambda t: t.new_zeros(self.width, self.rows, *t.shape[1:]), said)
-        for table, rows in zip(leaves(self.said), leaves(said), strict=True):
-            table[place, : len(rows)] = rows
+        copy_into(tree_map(lambda table, rows: table[place, : len(rows)], self.said, said), said)
 
     def say(self, index: Tensor) -> dict[str, Outputs]:
         """Look the rows of a chunk up by their number within the party: [lane, step, batch]."""
