@@ -34,7 +34,11 @@ def leaves(tree: Any) -> list[Tensor]:
 
 def copy_into(into: Any, values: Any) -> None:
     """Write a tree's values into another's tensors, name by name: the order of names may differ."""
-    tree_map(lambda old, new: old.copy_(new), into, values)
+
+    def write(old: Tensor, new: Tensor) -> Tensor:
+        return old.copy_(new)
+
+    tree_map(write, into, values)
 
 
 def add(a: Tensors, b: Tensors) -> Tensors:

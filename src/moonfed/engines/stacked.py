@@ -159,5 +159,5 @@ def _shape_of(job: Job) -> Hashable:
     """Say which jobs may share a stack: the same rule but for its float settings, memories of the same shape."""
     floats = float_settings(job.local)
     rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.name not in floats)  # type: ignore[arg-type]
-    memory = tuple((k, tuple(v.shape)) for k, v in (pack(job.slots) | pack(job.state.sent)).items())
+    memory = tuple(sorted((k, tuple(v.shape)) for k, v in (pack(job.slots) | pack(job.state.sent)).items()))
     return type(job.local), rule, memory, job.plan.rows.shape[1]
