@@ -1,4 +1,4 @@
-"""moonfed run, compare, partition, runs, data."""
+"""moonfed run, compare, partition, runs, bench, data."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from moonfed import __version__
+from moonfed.cli.bench import bench
 from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Values, configured, read_settings, with_settings
@@ -159,6 +160,7 @@ def runs(
         runs_table(found, folder)
 
 
+app.command()(bench)
 app.add_typer(data, name="data")
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from moonfed.data.dataset import Dataset
 from moonfed.engines.local import Done, Job, Nets
-from moonfed.engines.precision import PRECISIONS
+from moonfed.engines.precision import PRECISIONS, numerics
 from moonfed.engines.sequential import Sequential
 from moonfed.engines.stacked import Options, Stacked
 
@@ -51,4 +51,16 @@ def pick_engine(name: str, nets: Nets, data: Dataset, options: Options) -> Engin
     return ENGINES["stacked" if name == "auto" else name](nets, data, options)
 
 
-__all__ = ["ENGINES", "PRECISIONS", "Done", "Engine", "Job", "Nets", "Options", "nets_of", "pick_device", "pick_engine"]
+__all__ = [
+    "ENGINES",
+    "PRECISIONS",
+    "Done",
+    "Engine",
+    "Job",
+    "Nets",
+    "Options",
+    "nets_of",
+    "numerics",
+    "pick_device",
+    "pick_engine",
+]

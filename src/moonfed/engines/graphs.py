@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from moonfed.core.tree import copy_into, leaves, tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.plan import Plan
 from moonfed.engines.local import step
 from moonfed.engines.stack import Held, Stack, Work, see
+from moonfed.engines.traces import flat_graph
 
 
 class GraphedStack(Stack):
@@ -91,14 +91,9 @@ class GraphedStack(Stack):
 
 
 def compiled(act: Callable[..., None], trees: Any) -> Callable[[], None]:
-    """Flatten a function of trees into one graph of plain operations, gradients included, and compile that."""
+    """Flatten a function that writes into trees to one graph of plain operations, and compile that."""
+    graph, _ = flat_graph(act, trees)
     flat = leaves(trees)
-
-    def of_flat(*tensors: Tensor) -> None:
-        given = iter(tensors)
-        act(*tree_map(lambda _: next(given), trees))
-
-    graph = make_fx(of_flat)(*(t.clone() for t in flat))
     with torch.no_grad():
         fast = torch.compile(graph, fullgraph=True, dynamic=False)
 

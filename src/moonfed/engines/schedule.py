@@ -40,13 +40,13 @@ def schedule(lengths: Sequence[int], width: int, chunk: int) -> Schedule:
     return Schedule(stays, len(full), full[0][0], chunk)
 
 
-def pick_chunk(lengths: Sequence[int]) -> int:
+def pick_chunk(lengths: Sequence[int], most: int = CHUNK) -> int:
     """Choose how many steps go together: many, but so that few are left over at the ends of the jobs."""
 
     def cost(chunk: int) -> float:
         return sum(-(-n // chunk) * chunk for n in lengths) * (1 + 0.25 / chunk)
 
-    return min(range(1, CHUNK + 1), key=cost)
+    return min(range(1, most + 1), key=cost)
 
 
 def pick_width(lengths: Sequence[int], chunk: int, most: int, overhead: float) -> int:

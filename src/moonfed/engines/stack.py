@@ -1,5 +1,6 @@
 """A stack: lanes in their places, what they hold, how they look at a chunk of steps and take one."""
 
+from collections.abc import Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,9 @@ from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 from moonfed.engines.lanes import SideBySide
 from moonfed.engines.local import Carry, Each, Fixed, Nets, Seen, look, step
+from moonfed.engines.traces import Traces
 
+CACHE = 6 * 2**20  # bytes of the widest layer of all lanes: with more, a CPU waits for its memory
 BULK = 2**30  # numbers in the widest layer of a look through the anchors: cuDNN's BatchNorm refuses 2**31 and more
 
 
@@ -26,6 +29,8 @@ class Work(NamedTuple):
     local: Local
     lanes: SideBySide | None  # None: one lane, without vmap
     widest: int  # numbers in the net's widest layer, for one row
+    key: Hashable = None  # what decides a step besides numbers and shapes; None: not to be written down
+    traces: Traces | None = None
 
     @property
     def each(self) -> Each:
@@ -79,7 +84,12 @@ class Stack:
         assert self.seen is not None
         now = tree_map(lambda t: t[:, len(self.losses)], self.seen)
         work, held = self.work, self.held
-        carry, parts = step(work.nets.training, work.local, held.carry, now, held.fixed, work.each)
+
+        def act(carry: Carry, now: Seen, fixed: Fixed) -> tuple[Carry, Tensors]:
+            return step(work.nets.training, work.local, carry, now, fixed, work.each)
+
+        trees = (held.carry, now, held.fixed)
+        carry, parts = act(*trees) if work.traces is None else work.traces.run(work.key, act, trees)
         self.held = held._replace(carry=carry)
         self.losses.append(parts)
 
@@ -112,7 +122,7 @@ def ask(work: Work, anchors: dict[str, Snapshot], rows: Tensor) -> dict[str, Out
     """See rows as they are through a party's anchors."""
     dtype = next(iter(work.nets.training.parameters())).dtype
     pieces = []
-    for some in rows.split(max(1, BULK // 16 // work.widest)):
+    for some in rows.split(max(16, (BULK // 16 if rows.is_cuda else CACHE // 4) // work.widest)):
         x = normalise(work.data, work.data.images[some], dtype)
         pieces.append({k: look(work.nets.frozen, a, x) for k, a in anchors.items()})
     return tree_map(lambda *parts: torch.cat(parts), *pieces)
@@ -125,9 +135,14 @@ def see(work: Work, anchors: dict[str, Snapshot], plan: Plan, through_anchors: b
     x, y = gather(work.data, plan, dtype, work.lanes.lay if work.lanes else None)
     if not through_anchors:
         return Seen(x, y, {})
-    at_once = max(1, BULK // (x.shape[0] * x.shape[2] * work.widest))
+    at_once = max(1, (BULK if x.is_cuda else CACHE // 4) // (x.shape[0] * x.shape[2] * work.widest))
     looks = work.each(partial(look, work.nets.frozen))
-    seen_by = {k: [looks(a, piece.flatten(1, 2)) for piece in x.split(at_once, 1)] for k, a in anchors.items()}
+
+    def through(anchor: Snapshot, piece: Tensor) -> Outputs:
+        trees = (anchor, piece.flatten(1, 2))
+        return looks(*trees) if work.traces is None else work.traces.run(("look", work.key), looks, trees)
+
+    seen_by = {k: [through(a, piece) for piece in x.split(at_once, 1)] for k, a in anchors.items()}
     joined = {k: (torch.cat(parts, 1) for parts in zip(*pieces, strict=True)) for k, pieces in seen_by.items()}
     return Seen(x, y, {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in joined.items()})
 

@@ -18,11 +18,11 @@ from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, flo
 from moonfed.engines.passage import pass_through
 from moonfed.engines.precision import in_precision, numerics
 from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, schedule
-from moonfed.engines.stack import Held, Stack, Work
+from moonfed.engines.stack import CACHE, Held, Stack, Work
+from moonfed.engines.traces import Traces
 
 KEPT = 4  # stacks whose graphs and memory are kept on a GPU
 OVERHEAD = {"cpu": 1.0, "cuda": 10.0}  # what a step costs however few lanes it has, in lanes; measured
-CACHE = 6 * 2**20  # bytes of the widest layer of all lanes: with more, a CPU waits for its memory
 
 
 class Stacked:
@@ -34,6 +34,7 @@ class Stacked:
         self.widest = widest_layer(nets.frozen, data)
         self.most = options.lanes or 10**6  # falls when memory runs out
         self.kept: dict[Hashable, GraphedStack] = {}
+        self.traces = Traces()
         self.room: dict[Hashable, int] = {}  # most lanes of a shape
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
@@ -76,12 +77,12 @@ class Stacked:
         """Choose how many lanes a cohort gets, and set them up or take those of an earlier round."""
         lengths = [len(plan.rows) for plan in plans]
         had = self.kept.get(shape)
-        chunk = had.chunk if had else pick_chunk(lengths)
-        most = min(self.most, self._most(shape, plans[0], local, like))
+        most = min(self.most, len(plans), self._most(shape, plans[0], local, like))
+        chunk = had.chunk if had else pick_chunk(lengths, self._longest_chunk(most * plans[0].rows.shape[1]))
         width = pick_width(lengths, chunk, most, OVERHEAD["cuda" if self.cuda else "cpu"])
         if had and width <= had.width <= 2 * width:
             return had, schedule(lengths, had.width, chunk)
-        work = self._work(local, alone=width == 1)
+        work = self._work(shape, local, alone=width == 1)
         if not self.cuda:
             return Stack(work, width, chunk, like), schedule(lengths, width, chunk)
         self.kept.pop(shape, None)
@@ -91,9 +92,17 @@ class Stacked:
         self.kept[shape] = GraphedStack(work, width, chunk, like, on(self.data, in_window(plans[0], chunk)), say)
         return self.kept[shape], schedule(lengths, width, chunk)
 
-    def _work(self, local: Local, alone: bool) -> Work:
+    def _work(self, shape: Hashable, local: Local, alone: bool) -> Work:
         layout = CPU if not self.cuda else GPU if self.options.precision == "fp32" else TENSOR_CORES
-        return Work(self.nets, self.data, local, None if alone else SideBySide(layout), self.widest)
+        lanes = None if alone else SideBySide(layout)
+        if alone or self.cuda:  # a lone net may decide by its numbers what to do; a GPU has graphs
+            return Work(self.nets, self.data, local, lanes, self.widest)
+        return Work(self.nets, self.data, local, lanes, self.widest, shape, self.traces)
+
+    def _longest_chunk(self, rows: int) -> int:
+        """Say how many steps may be gathered at once, with this many rows a step: a CPU's cache is soon full."""
+        bytes_a_step = rows * self.data.images[0].numel() * 4
+        return CHUNK if self.cuda else min(CHUNK, max(1, 2 * CACHE // bytes_a_step))
 
     def _most(self, shape: Hashable, plan: Plan, local: Local, like: Held) -> int:
         """Find out how many lanes can work at once: one, if vmap refuses the net or the rule; else what fits."""
@@ -106,11 +115,13 @@ class Stacked:
         if self.most == 1:
             return 1
         try:
-            used = self._tried(self._work(local, alone=False), window, like)
+            used = self._tried(self._work(shape, local, alone=False), window, like)
         except torch.OutOfMemoryError:
             return 1
         except Exception as refusal:
-            self._tried(self._work(local, alone=True), window, like)  # what fails here, too, is no matter of stacking
+            self._tried(
+                self._work(shape, local, alone=True), window, like
+            )  # what fails here, too, is no matter of stacking
             why = str(refusal).strip().splitlines()[0][:160]
             self.options.say(f"parties train in turn: the network or the rule cannot be stacked ({why})")
             return 1

@@ -22,15 +22,16 @@ class Cnn(Encoder):
         first, second = (16, 32) if small else (6, 16)
         kernel, pad = (3, 1) if small else (5, 0)
         side = [((s - kernel + 1 + 2 * pad) // 2 - kernel + 1 + 2 * pad) // 2 for s in (spec.height, spec.width)]
+        # The authors take the maximum after the ReLU: the same bits forwards and backwards, with four times the work.
         self.convolutions = nn.Sequential(
             nn.Conv2d(spec.channels, first, kernel, padding=pad),
             norm_layer(spec.norm, first),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(first, second, kernel, padding=pad),
             norm_layer(spec.norm, second),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
         )
         self.hidden = nn.Sequential(
             nn.Linear(second * side[0] * side[1], 120), nn.ReLU(), nn.Linear(120, self.features), nn.ReLU()

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from moonfed.report.summary import Summary, paired_difference
 from moonfed.run.config import Config
+from moonfed.run.speed import Measured
 
 
 def compare_table(found: Sequence[Summary], config: Config) -> None:
@@ -39,6 +40,23 @@ def _footnotes(found: Sequence[Summary]) -> str:
     if any(s.method == "solo" for s in found):
         notes += "; solo: the mean over the parties' own models"
     return notes
+
+
+def bench_table(found: Measured) -> None:
+    """Print what was timed, and the ratios."""
+    machine = found.machine
+    table = _table(title=f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}")
+    for name in ("way", "precision", "algorithm", "augmented", "trials", "us a party-step", "s a round and trial"):
+        numbers = name not in ("way", "precision", "algorithm", "augmented")
+        table.add_column(name, justify="right" if numbers else "left")
+    for timing in found.timings:
+        seconds = timing.seconds_per_round_and_trial
+        cells = (timing.way, timing.precision, timing.algorithm, "yes" if timing.augmented else "no")
+        cells += (str(timing.trials), f"{timing.us_per_party_step:.0f}", "" if seconds is None else f"{seconds:.2f}")
+        table.add_row(*cells)
+    _print(table)
+    for name, value in found.ratios().items():
+        _print(f"{name} {value:.2f}")
 
 
 def partition_table(split: dict[str, Any]) -> None:
