@@ -383,10 +383,10 @@ def test_a_reader_who_leaves_early_is_no_error_to_shout_about() -> None:
     assert process.wait() == 1
 
 
-def test_waiting_threads_sleep_unless_the_user_says_otherwise() -> None:
-    code = "import os, moonfed.cli; print(os.environ['OMP_WAIT_POLICY'])"
+def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise() -> None:
+    code = "import os, moonfed.cli; print(os.environ.get('GOMP_SPINCOUNT'))"
     said = [
         subprocess.run([sys.executable, "-c", code], env=dict(os.environ) | more, capture_output=True, text=True).stdout
-        for more in ({}, {"OMP_WAIT_POLICY": "active"})
+        for more in ({}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"})
     ]
-    assert [line.strip() for line in said] == ["passive", "active"]
+    assert [line.strip() for line in said] == ["10000", "None", "7"]

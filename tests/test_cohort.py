@@ -9,8 +9,8 @@ from worlds import bench_for, gap, run_one, same_bits, settings, some_digits
 from moonfed.core.tree import add, scale
 from moonfed.core.types import Facts
 from moonfed.data.dataset import Recipe
-from moonfed.run.cohort import Cohorts, Seat
-from moonfed.run.loop import make_job
+from moonfed.run.cohort import Cohorts
+from moonfed.run.loop import make_jobs
 from moonfed.run.trial import set_up
 
 
@@ -65,7 +65,7 @@ def _trained_alone(trial, party):
     """The model of one party after one FedAvg round in which it is the only one."""
     bench = bench_for(trial.config)
     fresh = set_up(trial.config, bench)
-    (done,) = bench.engine.run_cohort([make_job(fresh, bench, Seat(party, 1.0, 1.0))])
+    (done,) = bench.engine.run_cohort([make_jobs(fresh, bench)[party]])
     return add(fresh.state.model.weights, done.upload.delta)
 
 

@@ -12,7 +12,7 @@ from moonfed.data.dataset import Recipe
 from moonfed.engines import pick_engine
 from moonfed.engines.local import PLAIN
 from moonfed.engines.stacked import Stacked
-from moonfed.run.loop import make_job
+from moonfed.run.loop import make_jobs
 from moonfed.run.trial import resolve, set_up
 
 NORMS = ["none", "group", "batch"]
@@ -94,7 +94,7 @@ def test_a_lane_longer_than_a_chunk_sees_every_step_of_its_plan():
     for engine in ("sequential", "stacked"):
         bench = bench_for(config, engine)
         trial = set_up(config, bench)
-        jobs = [make_job(trial, bench, seat) for seat in trial.cohorts.seats(0)]
+        jobs = make_jobs(trial, bench)
         for job, done in zip(jobs, bench.engine.run_cohort(jobs), strict=True):
             assert len(done.losses["supervised"]) == done.upload.steps == 9 * (len(trial.parts[job.party]) // 8) > 32
 

@@ -19,7 +19,7 @@ from moonfed.core.tree import add, leaves, scale, sub, tree_map
 from moonfed.core.types import Outputs, Slots, State, as_snapshot, as_tensor, as_tensors
 from moonfed.data.augment import gather
 from moonfed.data.plan import draw_plan
-from moonfed.run.loop import make_job, run_rounds
+from moonfed.run.loop import make_jobs, run_rounds
 from moonfed.run.trial import build, net_spec, resolve, set_up
 
 
@@ -261,7 +261,7 @@ def test_a_round_leaves_its_inputs_untouched(name, engine):
     config = settings(name, train__rounds=2, model__norm="batch")
     bench = bench_for(config, engine)
     trial = set_up(resolve(config, bench.data), bench)
-    jobs = [make_job(trial, bench, seat) for seat in trial.cohorts.seats(0)]
+    jobs = make_jobs(trial, bench)
     before = tree_map(torch.clone, (jobs[0].state, jobs[0].slots, jobs[0].plan))
     done = bench.engine.run_cohort(jobs)
     for _ in range(2):
@@ -278,7 +278,7 @@ def test_the_order_of_the_parties_does_not_matter(name, engine):
     config = settings(name)
     bench = bench_for(config, engine)
     trial = set_up(resolve(config, bench.data), bench)
-    jobs = [make_job(trial, bench, seat) for seat in trial.cohorts.seats(0)]
+    jobs = make_jobs(trial, bench)
     forth = {job.party: d for job, d in zip(jobs, bench.engine.run_cohort(jobs), strict=True)}
     back = {job.party: d for job, d in zip(jobs[::-1], bench.engine.run_cohort(jobs[::-1]), strict=True)}
     for party, done in forth.items():

@@ -12,6 +12,13 @@ T = TypeVar("T")
 vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore
 
 
+class _foreach:
+    add: Callable[..., tuple[Tensor, ...]] = torch._foreach_add  # pyright: ignore
+    sub: Callable[..., tuple[Tensor, ...]] = torch._foreach_sub  # pyright: ignore
+    copy_: Callable[..., None] = torch._foreach_copy_  # pyright: ignore
+    norm: Callable[..., tuple[Tensor, ...]] = torch._foreach_norm  # pyright: ignore
+
+
 def tree_map(fn: Callable[..., Tensor], first: T, *others: T) -> T:
     """Apply fn leaf by leaf to trees of dicts, tuples, lists and tensors of one shape."""
     trees: tuple[Any, ...] = (first, *others)
@@ -34,21 +41,37 @@ def leaves(tree: Any) -> list[Tensor]:
 
 def copy_into(into: Any, values: Any) -> None:
     """Write a tree's values into another's tensors, name by name: the order of names may differ."""
+    old: list[Tensor] = []
+    new: list[Tensor] = []
 
-    def write(old: Tensor, new: Tensor) -> Tensor:
-        return old.copy_(new)
+    def pair(mine: Tensor, other: Tensor) -> Tensor:
+        old.append(mine)
+        new.append(other)
+        return mine
 
-    tree_map(write, into, values)
+    tree_map(pair, into, values)
+    _foreach.copy_(old, new)
+
+
+def copied(tree: T) -> T:
+    """Copy every tensor of a tree, laid out plainly."""
+
+    def room(leaf: Tensor) -> Tensor:
+        return torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device)
+
+    made = tree_map(room, tree)
+    copy_into(made, tree)
+    return made
 
 
 def add(a: Tensors, b: Tensors) -> Tensors:
     """a + b."""
-    return {k: a[k] + b[k] for k in a}
+    return dict(zip(a, _foreach.add(list(a.values()), [b[k] for k in a]), strict=True)) if a else {}
 
 
 def sub(a: Tensors, b: Tensors) -> Tensors:
     """a - b."""
-    return {k: a[k] - b[k] for k in a}
+    return dict(zip(a, _foreach.sub(list(a.values()), [b[k] for k in a]), strict=True)) if a else {}
 
 
 def scale(a: Tensors, by: float | Tensor) -> Tensors:
@@ -73,8 +96,8 @@ def nbytes(tree: Any) -> int:
 
 def finite(tree: Any) -> bool:
     """Whether every floating-point entry of a tree is a finite number."""
-    flags = [torch.isfinite(leaf).all() for leaf in leaves(tree) if leaf.is_floating_point()]
-    return not flags or bool(torch.stack(flags).all())
+    floats = [leaf for leaf in leaves(tree) if leaf.is_floating_point() and leaf.numel()]
+    return not floats or bool(torch.isfinite(torch.stack(_foreach.norm(floats, float("inf")))).all())
 
 
 def prefixed(name: str, a: Tensors) -> Tensors:

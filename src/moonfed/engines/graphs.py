@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import copy_into, leaves, tree_map
+from moonfed.core.tree import copied, copy_into, leaves, tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.plan import Plan
 from moonfed.engines.local import step
@@ -46,7 +46,7 @@ class GraphedStack(Stack):
         """Take the next step of the chunk."""
         if self.stepping is None:
             assert self.seen is not None
-            before = tree_map(torch.clone, self.held.carry)
+            before = copied(self.held.carry)
             now = tree_map(lambda t: t[:, 0], self.seen)
             work, held = self.work, self.held
             _, parts = step(work.nets.training, work.local, held.carry, now, held.fixed, work.each)

@@ -20,16 +20,17 @@ Size = int | tuple[int, ...] | str
 
 
 class Layout(NamedTuple):
-    """How lanes lie in memory."""
+    """How lanes lie in memory, and how they are convolved."""
 
     channels_last: bool
     pad_in: int = 1  # channels of a convolution's input and output are filled up with zeros to a multiple of these
     pad_out: int = 1
+    patches: int = 0  # where nothing flows back to the input: up to this many numbers a patch, one matrix product
 
 
 CPU = Layout(channels_last=True)
 GPU = Layout(channels_last=False)
-TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8)
+TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8, patches=128)
 
 
 class _Lanes(Function):
@@ -94,6 +95,13 @@ def _conv2d(
     def stacked(lanes: int, dims: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         x, w = _spread(x, dims[0], lanes), _spread(w, dims[1], lanes)  # [lane, batch, in, h, w], [lane, out, in, h, w]
         b = None if b is None else _spread(b, dims[2], lanes)
+        if (
+            not x.requires_grad
+            and groups == 1
+            and 0 < w[0, 0].numel() <= layout.patches
+            and not isinstance(padding, str)
+        ):
+            return _by_patches(x, w, b, _pair(stride), _pair(padding), _pair(dilation))
         out, fill_in, fill_out = w.shape[1], -w.shape[2] % layout.pad_in, -w.shape[1] % layout.pad_out
         if groups > 1:
             fill_in = fill_out = 0
@@ -113,6 +121,31 @@ def _conv2d(
         return F.conv2d(x, w, b, stride, padding, dilation, groups)  # type: ignore[arg-type]
 
     return plain, stacked, input, weight, bias
+
+
+def _by_patches(
+    x: Tensor, w: Tensor, b: Tensor | None, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int]
+) -> Tensor:
+    """Convolve as a product of patches and weights, which tensor cores do best where channels are few.
+
+    The output is [batch, lane, out, height, width]. Nothing flows back to x: for that, patches are slow.
+    """
+    high, wide = w.shape[-2:]
+    x = F.pad(x, (padding[1], padding[1], padding[0], padding[0])) if any(padding) else x
+    reach = (dilation[0] * (high - 1) + 1, dilation[1] * (wide - 1) + 1)
+    seen = x.unfold(3, reach[0], stride[0]).unfold(4, reach[1], stride[1])[..., :: dilation[0], :: dilation[1]]
+    size = seen.shape[3:5]
+    rows = seen.permute(0, 1, 3, 4, 2, 5, 6).flatten(4).flatten(1, 3)  # [lane, batch * height * width, patch]
+    weights = w.flatten(2).transpose(1, 2)  # [lane, patch, out]
+    fill, out = -rows.shape[2] % 8, weights.shape[2]
+    rows, weights = F.pad(rows, (0, fill)), F.pad(weights, (0, -out % 8, 0, fill))
+    made = torch.bmm(rows, weights)[..., :out]
+    made = made if b is None else made + b[:, None]
+    return made.unflatten(1, (x.shape[1], *size)).permute(1, 0, 4, 2, 3)
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))
 
 
 def _pool(pool: Callable[..., Tensor]) -> Callable[..., tuple[Any, ...] | None]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from moonfed.core.types import Tensors
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
-from moonfed.engines.local import Carry, on
+from moonfed.engines.local import Carry
 from moonfed.engines.schedule import Schedule
 from moonfed.engines.stack import Held, Stack
 
@@ -18,13 +18,14 @@ def pass_through(
 ) -> list[tuple[Carry, Tensors]]:
     """Take every party through its lane; return what each has come to, and its losses by part."""
     lengths = [len(plan.rows) for plan in plans]
-    laned = on(data, in_lanes(plans, order, stack.width))
+    device = data.images.device
+    laned = in_lanes(plans, order, stack.width, device)
     own = None
     index = laned.rows
     if held[0].anchors and not data.recipe.changes:  # what an anchor says of a row it says all round long
         own = [torch.unique(plan.rows, return_inverse=True) for plan in plans]
         ranks = [plan._replace(rows=found[1]) for plan, found in zip(plans, own, strict=True)]
-        index = in_lanes(ranks, order, stack.width).rows.to(index.device)
+        index = in_lanes(ranks, order, stack.width, device).rows
     stack.begin(max(len(rows) for rows, _ in own) if own else None)
     ended: dict[int, Carry] = {}
     losses: list[Tensors] = []
@@ -33,7 +34,7 @@ def pass_through(
     for first in range(0, order.steps, order.chunk):
         for stay in order.stays:
             if stay.first == first:
-                rows = own[stay.job][0].to(index.device) if own else index
+                rows = own[stay.job][0].to(device) if own else index
                 stack.load(stay.lane, held[stay.job], rows)
         window = slice(first, first + order.chunk)
         busy = sum(end > first for end in last)
@@ -52,14 +53,20 @@ def pass_through(
     return [(ended[job], by_job[job]) for job in range(len(plans))]
 
 
-def in_lanes(plans: Sequence[Plan], order: Schedule, width: int) -> Plan:
-    """Lay plans one behind the other in their lanes, [lane, step, ...]; a step that nobody takes is zeros."""
+def in_lanes(plans: Sequence[Plan], order: Schedule, width: int, device: torch.device) -> Plan:
+    """Lay plans one behind the other in their lanes, [lane, step, ...]; a step that nobody takes is the first one's."""
+    begins = [0]
+    for plan in plans:
+        begins.append(begins[-1] + len(plan.rows))
+    which = torch.zeros(width, order.steps, dtype=torch.int64)
+    for job, lane, first in order.stays:
+        steps = torch.arange(begins[job], begins[job + 1])
+        which[lane, first : first + len(steps)] = steps
+    where = which.flatten().to(device)
 
     def lay(parts: Sequence[Tensor]) -> Tensor:
-        whole = parts[0].new_zeros(width, order.steps, *parts[0].shape[1:])
-        for job, lane, first in order.stays:
-            whole[lane, first : first + len(parts[job])] = parts[job]
-        return whole
+        whole = torch.cat(list(parts)).to(device)
+        return whole.index_select(0, where).unflatten(0, which.shape)
 
     return Plan(*(lay(parts) for parts in zip(*plans, strict=True)))
 

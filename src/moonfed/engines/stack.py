@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from moonfed.core.algorithm import Local
-from moonfed.core.tree import copy_into, tree_map
+from moonfed.core.tree import copied, copy_into, tree_map
 from moonfed.core.types import Outputs, Snapshot, Tensors
 from moonfed.data.augment import gather, normalise
 from moonfed.data.dataset import Dataset
@@ -68,7 +68,7 @@ class Stack:
 
     def take_out(self, place: int) -> Carry:
         """Return what the party in a lane has come to."""
-        return tree_map(lambda t: t[place].clone(memory_format=torch.contiguous_format), self.held.carry)
+        return copied(tree_map(lambda t: t[place], self.held.carry))
 
     def look(self, window: Plan, index: Tensor, busy: int) -> None:
         """Gather and augment a chunk, and see it through the anchors; lanes behind the busy ones are left alone."""

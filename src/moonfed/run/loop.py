@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.tree import add, finite, nbytes
 from moonfed.core.types import Slots, Tensors, Upload
-from moonfed.data.plan import draw_plan, probe_plan
+from moonfed.data.plan import Plan, draw_plan, probe_plan
 from moonfed.engines import Done, Job
 from moonfed.run.cohort import Seat
 from moonfed.run.score import score_round
@@ -38,27 +39,45 @@ def run_rounds(
 
     A trial that fails keeps its failure and its last good state, and the others go on.
     """
-    while active := [t for t in trials if t.failure is None and t.round < t.config.train.rounds]:
-        began = time.perf_counter()
-        round = min(t.round for t in active)
-        active = [t for t in active if t.round == round]
-        seats = [trial.cohorts.seats(round) for trial in active]
-        jobs = [[make_job(trial, bench, seat) for seat in own] for trial, own in zip(active, seats, strict=True)]
-        done = iter(bench.engine.run_cohort([job for own in jobs for job in own]))
-        rows: list[Row] = []
-        for trial, own in zip(active, seats, strict=True):
-            settled = _settle(trial, bench, own, [next(done) for _ in own])
-            if settled is None:
-                continue
-            settled.row["seconds"] = round_to(time.perf_counter() - began)
-            settled.row["trials_in_stack"] = len(active)
-            commit(trial, settled)
-            rows.append(settled.row)
-        if not after_round(round + 1, rows):
-            return
+    with ThreadPoolExecutor(1) as pool:
+        ahead: dict[int, Future[list[Plan]]] = {}
+        while active := [t for t in trials if t.failure is None and t.round < t.config.train.rounds]:
+            began = time.perf_counter()
+            round = min(t.round for t in active)
+            active = [t for t in active if t.round == round]
+            seats = [trial.cohorts.seats(round) for trial in active]
+            jobs: list[Job] = []
+            for trial, own in zip(active, seats, strict=True):
+                drawn = ahead.pop(id(trial)).result() if id(trial) in ahead else draw_plans(trial, bench, round)
+                jobs += [make_job(trial, bench, seat, plan) for seat, plan in zip(own, drawn, strict=True)]
+            if trials[0].device.type == "cuda":  # a GPU does not need this processor meanwhile
+                ahead = {id(t): pool.submit(draw_plans, t, bench, round + 1) for t in active}
+            done = iter(bench.engine.run_cohort(jobs))
+            rows: list[Row] = []
+            for trial, own in zip(active, seats, strict=True):
+                settled = _settle(trial, bench, own, [next(done) for _ in own])
+                if settled is None:
+                    continue
+                settled.row["seconds"] = round_to(time.perf_counter() - began)
+                settled.row["trials_in_stack"] = len(active)
+                commit(trial, settled)
+                rows.append(settled.row)
+            if not after_round(round + 1, rows):
+                return
 
 
-def make_job(trial: Trial, bench: Bench, seat: Seat) -> Job:
+def draw_plans(trial: Trial, bench: Bench, round: int) -> list[Plan]:
+    """Draw the plans of a round's cohort: they depend on the seed alone."""
+    seed, train = trial.config.run.seed, trial.config.train
+    assert train.batch is not None
+    work = (train.epochs, train.batch, bench.data.recipe)
+    return [
+        draw_plan(seed, round, seat.party, trial.parts[seat.party], *work, seat.work)
+        for seat in trial.cohorts.seats(round)
+    ]
+
+
+def make_job(trial: Trial, bench: Bench, seat: Seat, plan: Plan) -> Job:
     """Make a party ready for a round: its memory, or a first one, and the plan of its steps."""
     train, recipe, party = trial.config.train, bench.data.recipe, seat.party
     assert train.batch is not None
@@ -66,11 +85,15 @@ def make_job(trial: Trial, bench: Bench, seat: Seat) -> Job:
         slots = trial.algorithm.local.init_party(trial.state, trial.facts[party], trial.fresh)
     else:
         slots = trial.memory[party]
-    seed = trial.config.run.seed
-    plan = draw_plan(seed, trial.round, party, trial.parts[party], train.epochs, train.batch, recipe, seat.work)
     probe = probe_plan(trial.parts[party], train.batch, recipe) if trial.config.run.gamma else None
     rates = (train.lr, train.momentum, train.weight_decay)
     return Job(party, trial.algorithm.local, trial.state, slots, plan, *rates, probe)
+
+
+def make_jobs(trial: Trial, bench: Bench) -> list[Job]:
+    """Make the cohort of a trial's next round ready."""
+    seats, plans = trial.cohorts.seats(trial.round), draw_plans(trial, bench, trial.round)
+    return [make_job(trial, bench, seat, plan) for seat, plan in zip(seats, plans, strict=True)]
 
 
 def _settle(trial: Trial, bench: Bench, seats: list[Seat], done: list[Done]) -> Settled | None:

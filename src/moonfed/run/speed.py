@@ -17,7 +17,7 @@ from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.dataset import Dataset, Recipe
 from moonfed.engines import Job, Options, nets_of, numerics, pick_engine
 from moonfed.run.config import Config, make_config
-from moonfed.run.loop import make_job, run_rounds
+from moonfed.run.loop import make_jobs, run_rounds
 from moonfed.run.plain import plain_round
 from moonfed.run.trial import Bench, Trial, build, net_spec, resolve, set_up
 
@@ -259,7 +259,7 @@ def _whole_round(trials: list[Trial], bench: Bench) -> None:
 
 
 def _jobs(trials: list[Trial], bench: Bench) -> list[Job]:
-    return [make_job(trial, bench, seat) for trial in trials for seat in trial.cohorts.seats(trial.round)]
+    return [job for trial in trials for job in make_jobs(trial, bench)]
 
 
 def _steps(jobs: Sequence[Job]) -> int:
