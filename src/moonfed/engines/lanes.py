@@ -16,6 +16,8 @@ from torch.autograd.function import Function
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
+from moonfed.engines.patches import patches
+
 Size = int | tuple[int, ...] | str
 
 
@@ -30,7 +32,7 @@ class Layout(NamedTuple):
 
 CPU = Layout(channels_last=True)
 GPU = Layout(channels_last=False)
-TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8, patches=128)
+TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8, patches=160)
 
 
 class _Lanes(Function):
@@ -95,13 +97,10 @@ def _conv2d(
     def stacked(lanes: int, dims: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         x, w = _spread(x, dims[0], lanes), _spread(w, dims[1], lanes)  # [lane, batch, in, h, w], [lane, out, in, h, w]
         b = None if b is None else _spread(b, dims[2], lanes)
-        if (
-            not x.requires_grad
-            and groups == 1
-            and 0 < w[0, 0].numel() <= layout.patches
-            and not isinstance(padding, str)
-        ):
-            return _by_patches(x, w, b, _pair(stride), _pair(padding), _pair(dilation))
+        step, edge = _pair(stride), _pair(padding)
+        few = w[0, 0].numel() <= layout.patches and groups == 1 and not x.requires_grad
+        if few and edge is not None and step is not None and step[0] == step[1] and _pair(dilation) == (1, 1):
+            return _by_patches(x, w, b, step[0], edge)
         out, fill_in, fill_out = w.shape[1], -w.shape[2] % layout.pad_in, -w.shape[1] % layout.pad_out
         if groups > 1:
             fill_in = fill_out = 0
@@ -123,29 +122,26 @@ def _conv2d(
     return plain, stacked, input, weight, bias
 
 
-def _by_patches(
-    x: Tensor, w: Tensor, b: Tensor | None, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int]
-) -> Tensor:
+def _by_patches(x: Tensor, w: Tensor, b: Tensor | None, stride: int, padding: tuple[int, int]) -> Tensor:
     """Convolve as a product of patches and weights, which tensor cores do best where channels are few.
 
-    The output is [batch, lane, out, height, width]. Nothing flows back to x: for that, patches are slow.
+    The output is [batch, lane, out, height, width]. Nothing flows back to x.
     """
     high, wide = w.shape[-2:]
+    kind = x.device.type
+    x = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
     x = F.pad(x, (padding[1], padding[1], padding[0], padding[0])) if any(padding) else x
-    reach = (dilation[0] * (high - 1) + 1, dilation[1] * (wide - 1) + 1)
-    seen = x.unfold(3, reach[0], stride[0]).unfold(4, reach[1], stride[1])[..., :: dilation[0], :: dilation[1]]
-    size = seen.shape[3:5]
-    rows = seen.permute(0, 1, 3, 4, 2, 5, 6).flatten(4).flatten(1, 3)  # [lane, batch * height * width, patch]
+    size = [(n - k) // stride + 1 for n, k in zip(x.shape[-2:], (high, wide), strict=True)]
     weights = w.flatten(2).transpose(1, 2)  # [lane, patch, out]
-    fill, out = -rows.shape[2] % 8, weights.shape[2]
-    rows, weights = F.pad(rows, (0, fill)), F.pad(weights, (0, -out % 8, 0, fill))
-    made = torch.bmm(rows, weights)[..., :out]
+    fill, out = -weights.shape[1] % 8, weights.shape[2]
+    made = torch.bmm(patches(x, high, wide, stride, fill), F.pad(weights, (0, -out % 8, 0, fill)))[..., :out]
     made = made if b is None else made + b[:, None]
     return made.unflatten(1, (x.shape[1], *size)).permute(1, 0, 4, 2, 3)
 
 
-def _pair(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))
+def _pair(size: Any) -> tuple[int, int] | None:
+    """Read a size of a layer's height and width; a word, "same" for one, is none."""
+    return None if isinstance(size, str) else (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))
 
 
 def _pool(pool: Callable[..., Tensor]) -> Callable[..., tuple[Any, ...] | None]:

@@ -65,8 +65,12 @@ def in_lanes(plans: Sequence[Plan], order: Schedule, width: int, device: torch.d
     where = which.flatten().to(device)
 
     def lay(parts: Sequence[Tensor]) -> Tensor:
-        whole = torch.cat(list(parts)).to(device)
-        return whole.index_select(0, where).unflatten(0, which.shape)
+        whole = torch.cat(list(parts))
+        if whole.dtype == torch.int64:  # small numbers: half of the bytes travel
+            sent = whole.to(torch.int32).to(device).to(torch.int64)
+        else:
+            sent = whole.to(device) if whole.any() else torch.zeros_like(whole, device=device)
+        return sent.index_select(0, where).unflatten(0, which.shape)
 
     return Plan(*(lay(parts) for parts in zip(*plans, strict=True)))
 

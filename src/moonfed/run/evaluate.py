@@ -12,6 +12,7 @@ from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
 
 BATCH = 1000
+SMALL = 1_000_000  # weights; a GPU takes ten times as many rows at once through such a net
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     dtype = next(iter(model.weights.values())).dtype
     confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
     loss = torch.zeros((), dtype=torch.float64, device=data.test_labels.device)
-    for pixels, y in zip(data.test_images.split(BATCH), data.test_labels.split(BATCH), strict=True):
+    small = sum(w.numel() for w in model.weights.values()) < SMALL and data.test_images.is_cuda
+    batch = 10 * BATCH if small else BATCH
+    for pixels, y in zip(data.test_images.split(batch), data.test_labels.split(batch), strict=True):
         out = functional_call(net, (model.weights, model.buffers), (normalise(data, pixels, dtype),))
         confusion += torch.bincount(y * data.classes + out.logits.argmax(1), minlength=data.classes**2)
         loss += cross_entropy(out.logits, y, reduction="sum")
