@@ -10,24 +10,31 @@ CASES = [[5], [1, 1, 1], [90, 47, 93, 12, 60, 31, 17, 88, 40, 20], [1390, 5, 800
 
 
 @pytest.mark.parametrize("lengths", CASES)
-@pytest.mark.parametrize("width", [1, 2, 3, 10])
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 10])
 @pytest.mark.parametrize("chunk", [1, 5, 16])
-def test_every_job_has_one_stay_and_no_two_share_a_step(lengths, width, chunk):
+def test_every_step_of_every_job_is_taken_once_in_order_and_no_two_share_a_place(lengths, width, chunk):
     order = schedule(lengths, width, chunk)
-    assert sorted(stay.job for stay in order.stays) == list(range(len(lengths)))
     taken = np.zeros((order.width, order.steps), dtype=int)
-    for job, lane, first in order.stays:
+    when: dict[int, list[int]] = {job: [-1] * n for job, n in enumerate(lengths)}
+    for job, lane, first, begin, steps in order.stays:
         assert first % chunk == 0
-        assert first + lengths[job] <= order.steps
-        taken[lane, first : first + lengths[job]] += 1
+        assert steps > 0
+        taken[lane, first : first + steps] += 1
+        when[job][begin : begin + steps] = range(first, first + steps)
     assert taken.max() == 1
-    assert order.width == min(width, len(lengths))
+    assert taken.sum() == sum(lengths)
+    for times in when.values():
+        assert times == sorted(set(times))
+        assert times[0] >= 0
+    assert order.width <= width
+    padded = [-(-n // chunk) for n in lengths]
+    assert order.steps == chunk * max(*padded, -(-sum(padded) // width), padded[0]), "nobody could end sooner"
 
 
 def test_lanes_still_at_work_are_always_a_prefix():
     lengths = generator(0, "lengths", 0, 0).integers(1, 200, size=40).tolist()
     order = schedule(lengths, 7, 4)
-    ends = [max(s.first + lengths[s.job] for s in order.stays if s.lane == lane) for lane in range(order.width)]
+    ends = [max(s.first + s.steps for s in order.stays if s.lane == lane) for lane in range(order.width)]
     chunks = [-(-end // order.chunk) for end in ends]
     assert chunks == sorted(chunks, reverse=True)
 

@@ -16,7 +16,7 @@ from torch.autograd.function import Function
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
-from moonfed.engines.patches import patches
+from moonfed.engines.frozen import MOST, THERE, frozen_conv
 
 Size = int | tuple[int, ...] | str
 
@@ -27,12 +27,12 @@ class Layout(NamedTuple):
     channels_last: bool
     pad_in: int = 1  # channels of a convolution's input and output are filled up with zeros to a multiple of these
     pad_out: int = 1
-    patches: int = 0  # where nothing flows back to the input: up to this many numbers a patch, one matrix product
+    frozen: bool = False  # whether frozen lanes have an operation of their own
 
 
 CPU = Layout(channels_last=True)
 GPU = Layout(channels_last=False)
-TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8, patches=160)
+TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8, frozen=THERE)
 
 
 class _Lanes(Function):
@@ -97,10 +97,9 @@ def _conv2d(
     def stacked(lanes: int, dims: Any, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         x, w = _spread(x, dims[0], lanes), _spread(w, dims[1], lanes)  # [lane, batch, in, h, w], [lane, out, in, h, w]
         b = None if b is None else _spread(b, dims[2], lanes)
-        step, edge = _pair(stride), _pair(padding)
-        few = w[0, 0].numel() <= layout.patches and groups == 1 and not x.requires_grad
-        if few and edge is not None and step is not None and step[0] == step[1] and _pair(dilation) == (1, 1):
-            return _by_patches(x, w, b, step[0], edge)
+        frozen = layout.frozen and groups == 1 and not (x.requires_grad or w.requires_grad)
+        if frozen and (made := _frozen(x, w, b, _pair(stride), _pair(padding), _pair(dilation))) is not None:
+            return made
         out, fill_in, fill_out = w.shape[1], -w.shape[2] % layout.pad_in, -w.shape[1] % layout.pad_out
         if groups > 1:
             fill_in = fill_out = 0
@@ -122,21 +121,16 @@ def _conv2d(
     return plain, stacked, input, weight, bias
 
 
-def _by_patches(x: Tensor, w: Tensor, b: Tensor | None, stride: int, padding: tuple[int, int]) -> Tensor:
-    """Convolve as a product of patches and weights, which tensor cores do best where channels are few.
-
-    The output is [batch, lane, out, height, width]. Nothing flows back to x.
-    """
-    high, wide = w.shape[-2:]
+def _frozen(x: Tensor, w: Tensor, b: Tensor | None, stride: Any, padding: Any, dilation: Any) -> Tensor | None:
+    """Convolve lanes that nothing flows back through, if they are in bf16 and have few channels."""
     kind = x.device.type
-    x = x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
-    x = F.pad(x, (padding[1], padding[1], padding[0], padding[0])) if any(padding) else x
-    size = [(n - k) // stride + 1 for n, k in zip(x.shape[-2:], (high, wide), strict=True)]
-    weights = w.flatten(2).transpose(1, 2)  # [lane, patch, out]
-    fill, out = -weights.shape[1] % 8, weights.shape[2]
-    made = torch.bmm(patches(x, high, wide, stride, fill), F.pad(weights, (0, -out % 8, 0, fill)))[..., :out]
-    made = made if b is None else made + b[:, None]
-    return made.unflatten(1, (x.shape[1], *size)).permute(1, 0, 4, 2, 3)
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    few = w[0, 0].numel() <= MOST[0] and w.shape[1] <= MOST[1]
+    if dtype != torch.bfloat16 or not few or padding is None or dilation != (1, 1) or stride[0] != stride[1]:
+        return None
+    b = w.new_zeros(w.shape[:2]) if b is None else b
+    made = frozen_conv(x.to(dtype), w.to(dtype), b.to(dtype), stride[0], *padding)
+    return made.transpose(0, 1)  # [batch, lane, out, height, width]
 
 
 def _pair(size: Any) -> tuple[int, int] | None:

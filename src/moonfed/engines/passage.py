@@ -9,7 +9,7 @@ from moonfed.core.types import Tensors
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 from moonfed.engines.local import Carry
-from moonfed.engines.schedule import Schedule
+from moonfed.engines.schedule import Schedule, Stay
 from moonfed.engines.stack import Held, Stack
 
 
@@ -17,7 +17,6 @@ def pass_through(
     stack: Stack, order: Schedule, plans: Sequence[Plan], held: Sequence[Held], data: Dataset
 ) -> list[tuple[Carry, Tensors]]:
     """Take every party through its lane; return what each has come to, and its losses by part."""
-    lengths = [len(plan.rows) for plan in plans]
     device = data.images.device
     laned = in_lanes(plans, order, stack.width, device)
     own = None
@@ -27,30 +26,35 @@ def pass_through(
         ranks = [plan._replace(rows=found[1]) for plan, found in zip(plans, own, strict=True)]
         index = in_lanes(ranks, order, stack.width, device).rows
     stack.begin(max(len(rows) for rows, _ in own) if own else None)
-    ended: dict[int, Carry] = {}
+    reached: dict[int, Carry] = {}
     losses: list[Tensors] = []
-    leaves_at = {(stay.first + lengths[stay.job], stay.lane): stay.job for stay in order.stays}
-    last = [max(at for at, lane in leaves_at if lane == place) for place in range(order.width)]
+    starts: dict[int, list[Stay]] = {}
+    for stay in order.stays:
+        starts.setdefault(stay.first, []).append(stay)
+    leaving = {(stay.first + stay.steps, stay.lane): stay.job for stay in order.stays}
+    last = [max(at for at, lane in leaving if lane == place) for place in range(order.width)]
     for first in range(0, order.steps, order.chunk):
-        for stay in order.stays:
-            if stay.first == first:
-                rows = own[stay.job][0].to(device) if own else index
-                stack.load(stay.lane, held[stay.job], rows)
+        for job, lane, _, begin, _ in starts.get(first, ()):
+            had = held[job]._replace(carry=reached[job]) if begin else held[job]
+            stack.load(lane, had, own[job][0].to(device) if own else index)
         window = slice(first, first + order.chunk)
         busy = sum(end > first for end in last)
         stack.look(Plan(*(part[:, window] for part in laned)), index[:, window], busy)
         for at in range(first + 1, min(first + order.chunk, max(last)) + 1):
             stack.step()
             for lane in range(busy):
-                if (job := leaves_at.get((at, lane))) is not None:
-                    ended[job] = stack.take_out(lane)
+                if (job := leaving.get((at, lane))) is not None:
+                    reached[job] = stack.take_out(lane)
         losses.append(stack.chunk_losses())
     found = _on_cpu(losses)
-    by_job: dict[int, Tensors] = {}
-    for job, lane, first in order.stays:
-        mine = found[first // order.chunk : -(-(first + lengths[job]) // order.chunk)]
-        by_job[job] = {k: torch.cat([chunk[k][lane] for chunk in mine])[: lengths[job]] for k in found[0]}
-    return [(ended[job], by_job[job]) for job in range(len(plans))]
+    pieces: dict[int, list[Tensors]] = {job: [] for job in range(len(plans))}
+    for job, lane, first, _, steps in sorted(order.stays, key=lambda stay: stay.begin):
+        mine = found[first // order.chunk : -(-(first + steps) // order.chunk)]
+        pieces[job].append({k: torch.cat([chunk[k][lane] for chunk in mine])[:steps] for k in found[0]})
+    return [
+        (reached[job], {k: torch.cat([piece[k] for piece in own_pieces]) for k in found[0]})
+        for job, own_pieces in pieces.items()
+    ]
 
 
 def in_lanes(plans: Sequence[Plan], order: Schedule, width: int, device: torch.device) -> Plan:
@@ -59,9 +63,8 @@ def in_lanes(plans: Sequence[Plan], order: Schedule, width: int, device: torch.d
     for plan in plans:
         begins.append(begins[-1] + len(plan.rows))
     which = torch.zeros(width, order.steps, dtype=torch.int64)
-    for job, lane, first in order.stays:
-        steps = torch.arange(begins[job], begins[job + 1])
-        which[lane, first : first + len(steps)] = steps
+    for job, lane, first, begin, steps in order.stays:
+        which[lane, first : first + steps] = torch.arange(begins[job] + begin, begins[job] + begin + steps)
     where = which.flatten().to(device)
 
     def lay(parts: Sequence[Tensor]) -> Tensor:

@@ -1,6 +1,5 @@
 """Which party trains in which lane, and when: jobs of unequal length, one behind the other, in lanes that stay full."""
 
-import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,15 +7,17 @@ CHUNK = 16  # steps that are gathered, augmented and shown to the anchors at onc
 
 
 class Stay(NamedTuple):
-    """A job's stay in a lane: its steps are first, first + 1, ... of the lane."""
+    """A stay of a job in a lane: its steps begin, begin + 1, ... are the lane's first, first + 1, ..."""
 
     job: int
     lane: int
     first: int
+    begin: int
+    steps: int
 
 
 class Schedule(NamedTuple):
-    """All stays of a cohort; lanes with more to do come first, so that those still at work are always a prefix."""
+    """All stays of a cohort, in the order of time."""
 
     stays: list[Stay]
     width: int
@@ -25,19 +26,26 @@ class Schedule(NamedTuple):
 
 
 def schedule(lengths: Sequence[int], width: int, chunk: int) -> Schedule:
-    """Give the longest job that is left to the lane that is free first; every job starts with a chunk."""
-    lanes: list[tuple[int, int, list[int]]] = [(0, lane, []) for lane in range(min(width, len(lengths)))]
-    for job in sorted(range(len(lengths)), key=lambda j: -lengths[j]):
-        load, lane, jobs = heapq.heappop(lanes)
-        heapq.heappush(lanes, (load + -(-lengths[job] // chunk) * chunk, lane, [*jobs, job]))
+    """Fill one lane after the other; the job that a lane has no more room for begins in the next (McNaughton 1959).
+
+    Such a job trains first at the start of the next lane, waits, and goes on at the end of this one: no lane is ever
+    idle before the end, and no job is in two lanes at once, since none is longer than a lane. Every stay begins with a
+    chunk; lanes with more to do come first, so that those still at work are always a prefix.
+    """
+    chunks = [-(-n // chunk) for n in lengths]
+    room = max(*chunks, -(-sum(chunks) // width)) if len(chunks) > 1 else chunks[0]
     stays: list[Stay] = []
-    full = sorted(lanes, key=lambda lane: -lane[0])
-    for place, (_, _, jobs) in enumerate(full):
-        first = 0
-        for job in jobs:
-            stays.append(Stay(job, place, first))
-            first += -(-lengths[job] // chunk) * chunk
-    return Schedule(stays, len(full), full[0][0], chunk)
+    lane = at = 0
+    for job in sorted(range(len(lengths)), key=lambda j: -lengths[j]):
+        late = min(chunks[job], room - at)  # the chunks that fit into this lane are the job's last ones
+        early = chunks[job] - late
+        if early:
+            stays.append(Stay(job, lane + 1, 0, 0, early * chunk))
+        stays.append(Stay(job, lane, at * chunk, early * chunk, lengths[job] - early * chunk))
+        at += late
+        if at == room:
+            lane, at = lane + 1, early
+    return Schedule(sorted(stays, key=lambda s: (s.first, s.lane)), lane + (at > 0), room * chunk, chunk)
 
 
 def pick_chunk(lengths: Sequence[int], most: int = CHUNK) -> int:
@@ -51,9 +59,9 @@ def pick_chunk(lengths: Sequence[int], most: int = CHUNK) -> int:
 
 def pick_width(lengths: Sequence[int], chunk: int, most: int, overhead: float) -> int:
     """Choose the number of lanes that ends soonest if a step of n lanes takes overhead + n."""
-    longest = max(-(-n // chunk) for n in lengths)
-    total = sum(-(-n // chunk) for n in lengths)
-    most = max(1, min(most, len(lengths)))
-    least = min(most, -(-total // longest))  # with fewer lanes the longest job would not be what is waited for
-    tried = range(least, min(most, least + max(4, least // 2)) + 1)
-    return min(tried, key=lambda width: schedule(lengths, width, chunk).steps * (overhead + width))
+    chunks = [-(-n // chunk) for n in lengths]
+
+    def cost(width: int) -> float:
+        return max(*chunks, -(-sum(chunks) // width), 1) * (overhead + width)
+
+    return min(range(1, max(1, min(most, len(lengths))) + 1), key=cost)

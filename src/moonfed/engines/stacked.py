@@ -16,14 +16,13 @@ from moonfed.engines.graphs import GraphedStack
 from moonfed.engines.lanes import CPU, GPU, TENSOR_CORES, SideBySide
 from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, float_settings, on, prepare, reached
 from moonfed.engines.passage import pass_through
-from moonfed.engines.patches import THERE
 from moonfed.engines.precision import in_precision, numerics
 from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, schedule
 from moonfed.engines.stack import CACHE, Held, Stack, Work
 from moonfed.engines.traces import Traces
 
 KEPT = 4  # stacks whose graphs and memory are kept on a GPU
-OVERHEAD = {"cpu": 1.0, "cuda": 10.0}  # what a step costs however few lanes it has, in lanes; measured
+OVERHEAD = {"cpu": 1.0, "cuda": 7.0}  # what a step costs however few lanes it has, in lanes; measured
 
 
 class Stacked:
@@ -95,7 +94,6 @@ class Stacked:
 
     def _work(self, shape: Hashable, local: Local, alone: bool) -> Work:
         layout = CPU if not self.cuda else GPU if self.options.precision == "fp32" else TENSOR_CORES
-        layout = layout if THERE else layout._replace(patches=0)
         lanes = None if alone else SideBySide(layout)
         if alone or self.cuda:  # a lone net may decide by its numbers what to do; a GPU has graphs
             return Work(self.nets, self.data, local, lanes, self.widest)
