@@ -107,14 +107,23 @@ def compiled(act: Callable[..., None], trees: Any) -> Callable[[], None]:
 def _look(work: Work, anchors: Any, window: Plan, seen: Any) -> None:
     cached = bool(seen.anchors) and not work.data.recipe.changes
     found = see(work, anchors, window, not cached)
-    copy_into(seen._replace(anchors={}) if cached else seen, found)
+    _write(seen._replace(anchors={}) if cached else seen, found)
 
 
 def _step(work: Work, carry: Any, fixed: Any, seen: Any, parts: Tensors, place: Tensor) -> None:
     # An index that is a tensor of one element does not make the GPU wait.
     now = tree_map(lambda t: t.index_select(1, place).squeeze(1), seen)
     after, losses = step(work.nets.training, work.local, carry, now, fixed, work.each)
-    copy_into(carry, after)
+    _write(carry, after)
     for k, v in losses.items():
         parts[k].index_copy_(1, place, v[:, None])
     place.add_(1)
+
+
+def _write(into: Any, values: Any) -> None:
+    """Write a tree's values into another's tensors, one by one.
+
+    Not with torch's operations on lists: compiled for a GPU (torch 2.11) those left the largest weight of a net as it
+    was, or full of noise.
+    """
+    tree_map(lambda old, new: old.copy_(new), into, values)
