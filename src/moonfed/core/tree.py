@@ -13,8 +13,6 @@ vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore
 
 
 class _foreach:
-    add: Callable[..., tuple[Tensor, ...]] = torch._foreach_add  # pyright: ignore
-    sub: Callable[..., tuple[Tensor, ...]] = torch._foreach_sub  # pyright: ignore
     copy_: Callable[..., None] = torch._foreach_copy_  # pyright: ignore
     norm: Callable[..., tuple[Tensor, ...]] = torch._foreach_norm  # pyright: ignore
 
@@ -66,12 +64,12 @@ def copied(tree: T) -> T:
 
 def add(a: Tensors, b: Tensors) -> Tensors:
     """a + b."""
-    return dict(zip(a, _foreach.add(list(a.values()), [b[k] for k in a]), strict=True)) if a else {}
+    return {k: a[k] + b[k] for k in a}
 
 
 def sub(a: Tensors, b: Tensors) -> Tensors:
     """a - b."""
-    return dict(zip(a, _foreach.sub(list(a.values()), [b[k] for k in a]), strict=True)) if a else {}
+    return {k: a[k] - b[k] for k in a}
 
 
 def scale(a: Tensors, by: float | Tensor) -> Tensors:
