@@ -23,6 +23,7 @@ def describe_split(config: Config) -> dict[str, Any]:
         "beta": settings.beta,
         "seed": settings.partition_seed,
         "rows": sum(sizes),
+        "test": len(data.test_labels),
         "sizes": sizes,
         "mean": float(np.mean(sizes)),
         "std": float(np.std(sizes)),

@@ -1,0 +1,1 @@
+"""The published tables and figures as data, and the recipes that make them again."""

@@ -1,0 +1,43 @@
+"""What is read from a trial: accuracy at the end, rounds to a target, training loss, seconds."""
+
+import statistics
+from collections.abc import Sequence
+
+from moonfed.run.loop import Row
+
+LAST = 10  # rounds whose mean is the primary figure
+
+
+def final_accuracy(rows: Sequence[Row]) -> float:
+    """The mean test accuracy of the last ten rounds, in per cent: never the best round."""
+    return statistics.fmean(curve(rows)[-LAST:])
+
+
+def last_accuracy(rows: Sequence[Row]) -> float:
+    """The test accuracy of the last round, in per cent."""
+    return curve(rows)[-1]
+
+
+def curve(rows: Sequence[Row]) -> list[float]:
+    """The test accuracy of every round, in per cent."""
+    return [100 * row["accuracy"] for row in rows]
+
+
+def loss_curve(rows: Sequence[Row]) -> list[float]:
+    """The training loss of every round, all its parts together."""
+    return [sum(row["losses"].values()) for row in rows]
+
+
+def final_loss(rows: Sequence[Row]) -> float:
+    """The mean training loss of the last ten rounds."""
+    return statistics.fmean(loss_curve(rows)[-LAST:])
+
+
+def first_crossing(rows: Sequence[Row], target: float) -> int:
+    """The first round with the target accuracy; one round more than were run if there is none."""
+    return next((row["round"] for row in rows if 100 * row["accuracy"] >= target), len(rows) + 1)
+
+
+def seconds_a_round(rows: Sequence[Row]) -> float:
+    """The median seconds of a round, the first left out: it pays for compiling and first uses."""
+    return statistics.median(row["seconds"] for row in (rows[1:] or rows))

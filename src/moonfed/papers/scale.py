@@ -1,0 +1,21 @@
+"""How large a recipe is run: as published, or as a smoke test of the machinery that proves nothing."""
+
+from moonfed.papers.recipe import Cell
+
+SCALES = ("full", "smoke")
+SMOKE_DATA = "digits"
+
+
+def scaled(cell: Cell, scale: str) -> Cell:
+    """Leave a cell as published, or shrink it to a few parties, rounds and epochs of an mlp on the digits."""
+    if scale == "full":
+        return cell
+    data, model, train = (dict(cell.settings[section]) for section in ("data", "model", "train"))
+    algorithm = dict(cell.settings["algorithm"])
+    data |= {"dataset": SMOKE_DATA, "parties": int(data["parties"]).bit_length(), "floor": 16}
+    model["model"] = "mlp"
+    train |= {"rounds": max(2, train["rounds"] // 50), "epochs": (int(train["epochs"]).bit_length() + 1) // 2}
+    if "negatives" in algorithm:
+        algorithm["negatives"] = int(algorithm["negatives"]).bit_length()
+    shrunk = cell.settings | {"data": data, "model": model, "train": train, "algorithm": algorithm}
+    return Cell(shrunk, cell.alone)
