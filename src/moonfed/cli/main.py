@@ -1,4 +1,4 @@
-"""moonfed run, compare, partition, runs, bench, data."""
+"""moonfed run, compare, partition, runs, bench, reproduce, data."""
 
 import json
 import sys
@@ -12,6 +12,7 @@ from moonfed.cli.bench import bench
 from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Values, configured, read_settings, with_settings
+from moonfed.cli.reproduce import reproduce
 from moonfed.core.errors import RunFailed, UserError
 
 app = typer.Typer(
@@ -161,6 +162,7 @@ def runs(
 
 
 app.command()(bench)
+app.command()(reproduce)
 app.add_typer(data, name="data")
 
 

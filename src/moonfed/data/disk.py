@@ -22,6 +22,14 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise unwritable(path, error) from None
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, or say in one line why it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file whole: to a temporary name, flushed to the disk, renamed into place."""
     temporary = path.with_name(f".{path.name}.tmp")

@@ -51,10 +51,9 @@ def table2() -> Recipe:
 
 def many_parties(id: str, dataset: str, rows: dict[str, tuple[str, dict[str, float]]], **rest: object) -> Recipe:
     """50 parties, all active; 100 parties, 20 sampled a round; each read at half its rounds and at the end."""
-    # A batch of 64 has to come from every party: a split that leaves one with fewer rows is drawn again.
     crowds = (
-        ({"parties": 50, "floor": 64}, {}, (100, 200)),
-        ({"parties": 100, "floor": 64}, {"fraction": 0.2}, (250, 500)),
+        ({"parties": 50}, {}, (100, 200)),
+        ({"parties": 100}, {"fraction": 0.2}, (250, 500)),
     )
     lines: list[Line] = []
     for data, cohort, ends in crowds:

@@ -1,6 +1,8 @@
 """Every recipe by its id."""
 
+from moonfed.papers.figures import MOON_FIGURES
 from moonfed.papers.moon import MOON_TABLES
+from moonfed.papers.others import OTHERS
 from moonfed.papers.recipe import Recipe
 
-RECIPES: dict[str, Recipe] = {recipe.id: recipe for recipe in (*MOON_TABLES,)}
+RECIPES: dict[str, Recipe] = {recipe.id: recipe for recipe in (*MOON_TABLES, *MOON_FIGURES, *OTHERS)}

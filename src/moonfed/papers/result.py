@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from moonfed.core.errors import UserError
@@ -42,6 +42,8 @@ class Reading:
 def result_of(recipe: Recipe, terms: Terms) -> Found:
     """Put together what is known of a recipe: a line that was not run says so."""
     table = library().tables[recipe.published or recipe.id]
+    if recipe.ours:  # what was published is of other data
+        table = replace(table, values={}, spread={})
     readings = [(line, read_line(line, terms)) for line in recipe.lines]
     by_place = {line.place: (line, read) for line, read in readings}
     smoke = terms.scale == "smoke"

@@ -23,7 +23,7 @@ def plan_comparison(
         raise UserError(
             f"compare takes its algorithms as METHOD arguments, moon:mu=5 for one, got {named} as a setting"
         )
-    numbers = _seeds(SEEDS if seeds is None and alone is None else str(alone) if seeds is None else seeds)
+    numbers = read_seeds(SEEDS if seeds is None and alone is None else str(alone) if seeds is None else seeds)
     if len(set(methods)) < len(methods):
         raise UserError(f"each method once, please: {' '.join(methods)}")
     trials: list[tuple[str, Config]] = []
@@ -50,19 +50,20 @@ def parse_method(text: str) -> dict[str, Any]:
     return settings
 
 
-def _seeds(text: str) -> list[int]:
+def read_seeds(text: str, flag: str = "--seeds") -> list[int]:
+    """Read seeds as a user types them: 0,1,2 or 0-4."""
     found: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         ends = [low, high] if dash else [low, low]
         if not all(end.isdecimal() and len(end) <= DIGITS for end in ends):
-            raise UserError(f"--seeds needs whole numbers below 2**32, 0,1,2 or 0-4, got {text[:60]!r}")
+            raise UserError(f"{flag} needs whole numbers below 2**32, 0,1,2 or 0-4, got {text[:60]!r}")
         first, last = map(int, ends)
         if not first <= last < first + MOST_SEEDS:
-            raise UserError(f"--seeds needs LOW-HIGH with LOW <= HIGH and at most {MOST_SEEDS} seeds, got {part!r}")
+            raise UserError(f"{flag} needs LOW-HIGH with LOW <= HIGH and at most {MOST_SEEDS} seeds, got {part!r}")
         found += range(first, last + 1)
     if len(set(found)) < len(found):
-        raise UserError(f"--seeds needs each seed once, got {text!r}")
+        raise UserError(f"{flag} needs each seed once, got {text!r}")
     return found
 
 

@@ -1,0 +1,149 @@
+"""moonfed reproduce."""
+
+import json as encoding
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moonfed.cli.display import showing, stderr
+from moonfed.core.errors import RunFailed, UserError, unknown
+
+Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
+
+
+def reproduce(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[IDS]...", help="table1, fig6, shi-table1, ...; all: every one")
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="list what there is: what it needs, and about how long it takes here")
+    ] = False,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", metavar="NAME", help="only what one data set is enough for")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", metavar="full|smoke", help="as published, or in a minute to see that it works")
+    ] = "full",
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="SEEDS", help="training seeds (default 0,1,2; smoke 0,1)")
+    ] = None,
+    splits: Annotated[
+        str, typer.Option("--splits", metavar="SEEDS", help="seeds of the split; the paper's is 0")
+    ] = "0",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="folder (default runs/reproduce; smoke runs/reproduce-smoke)"),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", metavar="VALUE", help="auto, cpu, cuda or cuda:N")] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on where a stopped command was; it always does, this says it aloud")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make published tables and figures again, beside the printed values: moonfed reproduce table1 --dataset cifar10."""
+    from moonfed.papers.recipes import RECIPES
+    from moonfed.papers.result import result_of
+    from moonfed.papers.scale import SCALES
+    from moonfed.papers.trials import Terms, run_recipes
+    from moonfed.report.reproduction import print_result
+    from moonfed.run.compare import read_seeds
+    from moonfed.run.session import run_trials
+
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    smoke = scale == "smoke"
+    numbers = read_seeds(seeds if seeds is not None else "0,1" if smoke else "0,1,2", "--seeds")
+    folder = out or Path("runs") / ("reproduce-smoke" if smoke else "reproduce")
+    terms = Terms(folder, scale, tuple(numbers), tuple(read_seeds(splits, "--splits")), {"device": device})
+    chosen = choose(ids or [], dataset, RECIPES, everything=list_ and not ids)
+    if list_:
+        _list(chosen, terms, json)
+        return
+    need_data(chosen, scale)
+    with showing() as display:
+
+        def run(configs: Any) -> Any:
+            return run_trials(configs, True, display.start, display.after_round, display.say)
+
+        whole = run_recipes(chosen, terms, run)
+    results = [result_of(recipe, terms) for recipe in chosen]
+    for result in results:
+        _write(result, folder / result["id"])
+        if not json:
+            print_result(result)
+            typer.echo(f"written to {folder / result['id']}\n")
+    if json:
+        typer.echo(encoding.dumps(results, indent=2, allow_nan=False))
+    if not whole:
+        raise RunFailed(f"stopped early, saved in {folder}; the same command goes on")
+    failed = sum(line["failed"] for result in results for line in result["lines"])
+    if failed:
+        raise RunFailed(f"{failed} trials ended in numbers that are not finite; their lines say so")
+
+
+def choose(ids: Sequence[str], dataset: str | None, recipes: dict[str, Any], everything: bool) -> list[Any]:
+    """Find the recipes that are asked for, and of each what one data set is enough for."""
+    if not ids and not everything:
+        raise UserError("reproduce needs an id, table1 for one, or all; moonfed reproduce --list shows what there is")
+    for id in ids:
+        if id not in recipes and id != "all":
+            raise unknown("recipe", id, recipes)
+    chosen = list(recipes.values()) if everything or "all" in ids else [recipes[id] for id in dict.fromkeys(ids)]
+    if dataset is None:
+        return chosen
+    known = {name for recipe in recipes.values() for name in recipe.datasets}
+    if dataset not in known:
+        raise unknown("data set in the recipes", dataset, known)
+    fitting = [recipe for recipe in chosen if dataset in recipe.datasets]
+    for recipe in chosen:
+        if recipe not in fitting and not (everything or "all" in ids):
+            raise UserError(f"{recipe.id} is not about {dataset}; it needs {', '.join(recipe.datasets)}")
+    return [recipe.only(dataset) for recipe in fitting]
+
+
+def need_data(chosen: Sequence[Any], scale: str) -> None:
+    """Refuse to begin without the data sets that the recipes need."""
+    missing = [name for name in dict.fromkeys(d for r in chosen for d in r.datasets) if not _is_here(name)]
+    if missing and scale == "full":
+        some = [r.id for r in chosen if missing[0] in r.datasets]
+        raise UserError(
+            f"{some[0]} needs {missing[0]}, which is not on this machine yet; get it with: moonfed data get {missing[0]}, "
+            "or ask for another with --dataset"
+        )
+
+
+def _is_here(dataset: str) -> bool:
+    from moonfed.data.cache import is_here
+    from moonfed.data.catalogue import CATALOGUE
+
+    return dataset not in CATALOGUE or is_here(CATALOGUE[dataset])
+
+
+def _write(result: dict[str, Any], folder: Path) -> None:
+    from moonfed.data.disk import make_folder, write_bytes, write_json
+    from moonfed.report.heatmap import draw_heatmap
+    from moonfed.report.reproduction import FORMS
+
+    make_folder(folder)
+    write_json(folder / "result.json", result)
+    for name, form in FORMS.items():
+        write_bytes(folder / name, form(result).encode())
+    for line in result["lines"]:
+        for split in line["splits"] if line["measure"] == "split std" else ():
+            draw_heatmap(split, folder / f"{line['column']}-split{split['seed']}.svg")
+
+
+def _list(chosen: Sequence[Any], terms: Any, json: bool) -> None:
+    from moonfed.papers.cost import costs
+    from moonfed.report.reproduction import print_list
+
+    console = stderr()
+    found = [
+        item | {"here": {d: _is_here(d) for d in item["datasets"]}} for item in costs(chosen, terms, console.print)
+    ]
+    if json:
+        typer.echo(encoding.dumps(found, indent=2, allow_nan=False))
+    else:
+        print_list(found)

@@ -1,0 +1,216 @@
+"""A reproduced table or figure for people: on the terminal, as Markdown, LaTeX and CSV."""
+
+import csv
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+Found = dict[str, Any]
+Grid = list[list[str]]
+DIGITS = {"accuracy": 1, "rounds": 0, "first": 0, "speed-up": 1, "seconds": 1, "loss": 3, "separation": 3}
+LINES = ["", "", "published", "measured", "95 %", "last round", "trials"]
+DIFFERENCES = ["difference", "published", "measured", "95 %", "trials", "verdict"]
+SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$"}
+
+
+def print_result(found: Found) -> None:
+    """Print the two tables of a recipe: the values, then the differences with their verdicts."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 160)
+    console.print(heading(found))
+    for head, grid in ((LINES, line_grid(found)), (DIFFERENCES, difference_grid(found))):
+        if not grid:
+            continue
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for i, name in enumerate(head):
+            text = name in ("", "difference", "verdict")
+            table.add_column(name, justify="left" if text else "right", no_wrap=i < 2, overflow="fold")
+        for row in grid:
+            table.add_row(*row)
+        console.print(table)
+    for line in footnotes(found):
+        console.print(line)
+
+
+def heading(found: Found) -> str:
+    """Name what was made again, and mark what is not as published."""
+    source = found["source"]
+    marks = [mark for mark, on in (("SMOKE", found["scale"] == "smoke"), ("ours", found["ours"])) if on]
+    return f"{found['id']}{' [' + ', '.join(marks) + ']' if marks else ''}: {found['title']} ({source['place']} of {source['document']})"
+
+
+def line_grid(found: Found) -> Grid:
+    """List the values, published and measured side by side."""
+    grid: Grid = []
+    before = None
+    for line in found["lines"]:
+        digits = DIGITS.get(line["measure"], 1)
+        measured, last, over = line["measured"], line["last"], line["over_parties"]
+        spread = over if over is not None else measured["std"] if measured else None
+        grid.append(
+            [
+                line["column"] if line["column"] != before else "",
+                line["row"],
+                _with(line["published"], line["published_std"], digits if line["measure"] != "split std" else 0),
+                line["state"] if measured is None else _with(measured["mean"], spread, digits),
+                _ends(measured, digits),
+                "" if last is None else _with(last["mean"], last["std"], digits),
+                ("" if measured is None else str(measured["count"])) + _failed(line),
+            ]
+        )
+        before = line["column"]
+    return grid
+
+
+def difference_grid(found: Found) -> Grid:
+    """List the differences with their intervals and verdicts."""
+    grid: Grid = []
+    for item in found["differences"]:
+        measured, level = item["measured"], item["level"]
+        published = f"within {level:g}" if level is not None else _signed(item["published"])
+        grid.append(
+            [
+                item["text"],
+                published,
+                "" if measured is None else _signed(measured["mean"]),
+                _ends(measured, 1, "+"),
+                "" if measured is None else str(measured["count"]),
+                item["verdict"],
+            ]
+        )
+    return grid
+
+
+def footnotes(found: Found) -> list[str]:
+    """Say what the numbers are."""
+    measures = {line["measure"] for line in found["lines"]}
+    notes = [found["smoke"]] if found["smoke"] else []
+    notes += [found["note"]] if found["note"] else []
+    if "accuracy" in measures:
+        notes.append(
+            "accuracy: mean of the last ten rounds, the last round beside it, in per cent; never the best round"
+        )
+        notes.append("± is the standard deviation over the trials; solo's is over the parties, as published")
+    if "rounds" in measures:
+        notes.append(
+            "rounds: the first with the accuracy of FedAvg's last round on the same seeds; FedAvg's own count is all its "
+            "rounds, as published, and its first crossing is beside it; a method that never gets there counts one more"
+        )
+    if found["differences"]:
+        notes.append("difference: paired by split and seed, 95 % t-interval; rounds, seconds and loss: fewer is ahead")
+    seeds, splits = (", ".join(map(str, found[name])) for name in ("seeds", "splits"))
+    notes.append(f"training seeds {seeds}; split seed {splits}{_machines(found)}")
+    return notes
+
+
+def markdown(found: Found) -> str:
+    """Write a recipe's result as Markdown."""
+    parts = [f"# {heading(found)}", found["source"]["says"][:1].upper() + found["source"]["says"][1:] + "."]
+    parts += [f"**{found['smoke']}**"] if found["smoke"] else []
+    for head, grid in ((LINES, line_grid(found)), (DIFFERENCES, difference_grid(found))):
+        if grid:
+            rows = [head, ["---"] * len(head), *grid]
+            parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    if found["claims"]:
+        parts.append("\n".join(f"> {claim['text']} ({claim['place']})" for claim in found["claims"]))
+    parts.append("\n".join(f"- {note}" for note in footnotes(found)))
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(found: Found) -> str:
+    """Write a recipe's result as two LaTeX tables."""
+    parts = [f"% {heading(found)}", *(f"% {note}" for note in footnotes(found))]
+    for head, grid in ((LINES, line_grid(found)), (DIFFERENCES, difference_grid(found))):
+        if grid:
+            body = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in [head, *grid]]
+            spec = "".join("l" if name in ("", "difference", "verdict") else "r" for name in head)
+            rows = [body[0], r"\hline", *body[1:]]
+            parts += [rf"\begin{{tabular}}{{{spec}}}", *rows, r"\end{tabular}"]
+    return "\n".join(parts) + "\n"
+
+
+def lines_csv(found: Found) -> str:
+    """Write every trial's value of every line as CSV."""
+    names = ["id", "scale", "column", "row", "measure", "published", "published_std", "split", "seed", "value", "last"]
+    rows = [
+        [found["id"], found["scale"], *(line[k] for k in ("column", "row", "measure", "published", "published_std"))]
+        + [trial.get(k) for k in ("split", "seed", "value", "last")]
+        for line in found["lines"]
+        for trial in line["trials"] or [{}]
+    ]
+    return _csv(names, rows)
+
+
+def differences_csv(found: Found) -> str:
+    """Write the differences and their verdicts as CSV."""
+    rows = [
+        [found["id"], found["scale"], item["text"], item["published"]]
+        + [(item["measured"] or {}).get(k) for k in ("mean", "low", "high", "count")]
+        + [item["verdict"]]
+        for item in found["differences"]
+    ]
+    return _csv(["id", "scale", "difference", "published", "mean", "low", "high", "trials", "verdict"], rows)
+
+
+def curves_csv(found: Found) -> str:
+    """Write the mean curves of a recipe as CSV, one line a round."""
+    rows = [
+        [found["id"], found["scale"], line["column"], line["row"], round, value]
+        for line in found["lines"]
+        for round, value in enumerate(line["curve"], 1)
+    ]
+    return _csv(["id", "scale", "column", "row", "round", "mean"], rows)
+
+
+FORMS: dict[str, Callable[[Found], str]] = {
+    "table.md": markdown,
+    "table.tex": latex,
+    "lines.csv": lines_csv,
+    "differences.csv": differences_csv,
+    "curves.csv": curves_csv,
+}
+
+
+def _csv(names: list[str], rows: Sequence[Sequence[Any]]) -> str:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows([names, *rows])
+    return text.getvalue()
+
+
+def _with(value: float | None, spread: float | None, digits: int) -> str:
+    if value is None:
+        return ""
+    return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.1f}"
+
+
+def _ends(measured: Found | None, digits: int, sign: str = "") -> str:
+    if measured is None or measured["low"] is None:
+        return ""
+    return f"{measured['low']:{sign}.{digits}f} to {measured['high']:{sign}.{digits}f}"
+
+
+def _failed(line: Found) -> str:
+    return f" ({line['failed']} failed)" if line["failed"] else ""
+
+
+def _machines(found: Found) -> str:
+    """Name on what the trials were run, each kind of machine once."""
+    said = {
+        f"{item['machine'].get('gpu') or str(item['machine'].get('cores')) + ' CPU cores'}, "
+        f"torch {item['versions'].get('torch')}, moonfed {item['versions'].get('moonfed')}"
+        for item in found["circumstances"]
+    }
+    return f"; {'; '.join(sorted(said))}" if said else ""
+
+
+def _tex(text: str) -> str:
+    return "".join(SPECIAL.get(letter, letter) for letter in text).replace("±", r"$\pm$")
