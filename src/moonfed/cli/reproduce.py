@@ -10,6 +10,7 @@ import typer
 from moonfed.cli.display import showing, stderr
 from moonfed.core.errors import RunFailed, UserError, unknown
 
+RESULT = "result.json"
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 
 
@@ -42,7 +43,7 @@ def reproduce(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make published tables and figures again, beside the printed values: moonfed reproduce table1 --dataset cifar10."""
+    """Make published tables and figures again, beside what was printed: moonfed reproduce table1 --dataset cifar10."""
     from moonfed.papers.recipes import RECIPES
     from moonfed.papers.result import result_of
     from moonfed.papers.scale import SCALES
@@ -62,6 +63,8 @@ def reproduce(
         _list(chosen, terms, json)
         return
     need_data(chosen, scale)
+    for recipe in chosen:
+        _same_scale(folder / recipe.id, scale)
     with showing() as display:
 
         def run(configs: Any) -> Any:
@@ -109,9 +112,17 @@ def need_data(chosen: Sequence[Any], scale: str) -> None:
     if missing and scale == "full":
         some = [r.id for r in chosen if missing[0] in r.datasets]
         raise UserError(
-            f"{some[0]} needs {missing[0]}, which is not on this machine yet; get it with: moonfed data get {missing[0]}, "
-            "or ask for another with --dataset"
+            f"{some[0]} needs {missing[0]}, which is not on this machine yet; "
+            f"get it with: moonfed data get {missing[0]}, or ask for another with --dataset"
         )
+
+
+def _same_scale(folder: Path, scale: str) -> None:
+    """Refuse to put a smoke test's results where others are, or the other way round."""
+    from moonfed.data.disk import read_json
+
+    if (folder / RESULT).exists() and (there := read_json(folder / RESULT).get("scale")) != scale:
+        raise UserError(f"{folder} holds results of scale {there}, now {scale}; use --out for another folder")
 
 
 def _is_here(dataset: str) -> bool:
@@ -127,7 +138,7 @@ def _write(result: dict[str, Any], folder: Path) -> None:
     from moonfed.report.reproduction import FORMS
 
     make_folder(folder)
-    write_json(folder / "result.json", result)
+    write_json(folder / RESULT, result)
     for name, form in FORMS.items():
         write_bytes(folder / name, form(result).encode())
     for line in result["lines"]:

@@ -1,6 +1,7 @@
 """The figures of the MOON paper."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from moonfed.papers.moon import CROWD, SCAFFOLDS, SETTING, many_parties, printed_as
 from moonfed.papers.recipe import SETS, Line, Recipe, against, cell, made
@@ -30,7 +31,7 @@ def heat_map(id: str, beta: float) -> Recipe:
     return made(id, f"rows of each class at each party, beta {beta:g}", lines, note=note)
 
 
-def curves(id: str, title: str, methods: Iterable[str], **rest: object) -> Recipe:
+def curves(id: str, title: str, methods: Iterable[str], **rest: Any) -> Recipe:
     """Accuracy by round, FedProx with mu = 1 too."""
     methods = list(methods)
     lines: list[Line] = []
@@ -58,7 +59,7 @@ def by_epochs(id: str, methods: Sequence[str]) -> Recipe:
     return made(id, "local epochs", lines, stated, note="the document does not print the epochs of its figure: ours")
 
 
-def crowd_curves(id: str, table: Recipe, **rest: object) -> Recipe:
+def crowd_curves(id: str, table: Recipe, **rest: Any) -> Recipe:
     """Accuracy by round with many parties: the runs of a table, read at their end."""
     ends = ("200 rounds", "500 rounds")
     lines = [line for line in table.lines if line.column.endswith(ends)]

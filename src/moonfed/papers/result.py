@@ -7,6 +7,7 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.data.disk import read_json
+from moonfed.papers.features import separation
 from moonfed.papers.measure import (
     curve,
     final_accuracy,
@@ -85,11 +86,13 @@ def read_line(line: Line, terms: Terms) -> dict[Key, Reading]:
         rows = terms.rows(line.cell, key)
         base = terms.rows(line.base, key) if line.base is not None else None
         if rows is not None and (line.base is None or base is not None):
-            found[key] = _read(line, rows, base or rows)
+            found[key] = _read(line, key, terms, rows, base or rows)
     return found
 
 
-def _read(line: Line, rows: list[Row], base: list[Row]) -> Reading:
+def _read(line: Line, key: Key, terms: Terms, rows: list[Row], base: list[Row]) -> Reading:
+    if line.measure == "separation":
+        return Reading(separation(line, key, terms))
     target, whole = last_accuracy(base), len(base)
     # FedAvg's own count is all its rounds, as the paper has it; its first crossing is a line of its own.
     count = whole if line.cell == line.base else first_crossing(rows, target)
@@ -160,6 +163,7 @@ def _difference(
         judge_level(found, level) if level is not None else judge(found, None if margin is None else sign * margin)
     )
     return {
+        "measure": lines[contrast.pairs[0][0]][0].measure,
         "text": contrast.text if sign > 0 else _turned(contrast.text),
         "published": None if margin is None else sign * margin,
         "level": level,

@@ -4,6 +4,7 @@ from moonfed.papers.recipe import Cell
 
 SCALES = ("full", "smoke")
 SMOKE_DATA = "digits"
+BATCH = 32
 
 
 def scaled(cell: Cell, scale: str) -> Cell:
@@ -12,9 +13,10 @@ def scaled(cell: Cell, scale: str) -> Cell:
         return cell
     data, model, train = (dict(cell.settings[section]) for section in ("data", "model", "train"))
     algorithm = dict(cell.settings["algorithm"])
-    data |= {"dataset": SMOKE_DATA, "parties": int(data["parties"]).bit_length(), "floor": 16}
+    data |= {"dataset": SMOKE_DATA, "parties": int(data["parties"]).bit_length(), "floor": BATCH}
     model["model"] = "mlp"
-    train |= {"rounds": max(2, train["rounds"] // 50), "epochs": (int(train["epochs"]).bit_length() + 1) // 2}
+    epochs = (int(train["epochs"]).bit_length() + 1) // 2
+    train |= {"rounds": max(2, train["rounds"] // 100), "epochs": epochs, "batch": BATCH}
     if "negatives" in algorithm:
         algorithm["negatives"] = int(algorithm["negatives"]).bit_length()
     shrunk = cell.settings | {"data": data, "model": model, "train": train, "algorithm": algorithm}

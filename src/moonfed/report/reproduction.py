@@ -11,9 +11,7 @@ from rich.table import Table
 
 Found = dict[str, Any]
 Grid = list[list[str]]
-DIGITS = {"accuracy": 1, "rounds": 0, "first": 0, "speed-up": 1, "seconds": 1, "loss": 3, "separation": 3}
-LINES = ["", "", "published", "measured", "95 %", "last round", "trials"]
-DIFFERENCES = ["difference", "published", "measured", "95 %", "trials", "verdict"]
+DIGITS = {"accuracy": 1, "rounds": 1, "first": 1, "speed-up": 1, "seconds": 1, "loss": 3, "separation": 3}
 SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$"}
 
 
@@ -23,7 +21,7 @@ def print_result(found: Found) -> None:
     if not console.is_terminal:
         console.width = max(console.width, 160)
     console.print(heading(found))
-    for head, grid in ((LINES, line_grid(found)), (DIFFERENCES, difference_grid(found))):
+    for head, grid in grids(found):
         if not grid:
             continue
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -41,7 +39,17 @@ def heading(found: Found) -> str:
     """Name what was made again, and mark what is not as published."""
     source = found["source"]
     marks = [mark for mark, on in (("SMOKE", found["scale"] == "smoke"), ("ours", found["ours"])) if on]
-    return f"{found['id']}{' [' + ', '.join(marks) + ']' if marks else ''}: {found['title']} ({source['place']} of {source['document']})"
+    mark = f" [{', '.join(marks)}]" if marks else ""
+    after = "after " if found["ours"] else ""
+    return f"{found['id']}{mark}: {found['title']} ({after}{source['place']} of {source['document']})"
+
+
+def grids(found: Found) -> list[tuple[list[str], Grid]]:
+    """Put the two tables of a recipe under their headings; a smoke test's numbers are marked in the heading."""
+    mark = " on digits (SMOKE)" if found["scale"] == "smoke" else ""
+    lines = ["", "", "published", f"measured{mark}", "95 %", "last round", "trials"]
+    differences = ["difference", "published", f"measured{mark}", "95 %", "trials", "verdict"]
+    return [(lines, line_grid(found)), (differences, difference_grid(found))]
 
 
 def line_grid(found: Found) -> Grid:
@@ -56,7 +64,7 @@ def line_grid(found: Found) -> Grid:
             [
                 line["column"] if line["column"] != before else "",
                 line["row"],
-                _with(line["published"], line["published_std"], digits if line["measure"] != "split std" else 0),
+                _with(line["published"], line["published_std"], 0 if line["measure"].startswith("split") else digits),
                 line["state"] if measured is None else _with(measured["mean"], spread, digits),
                 _ends(measured, digits),
                 "" if last is None else _with(last["mean"], last["std"], digits),
@@ -71,14 +79,14 @@ def difference_grid(found: Found) -> Grid:
     """List the differences with their intervals and verdicts."""
     grid: Grid = []
     for item in found["differences"]:
-        measured, level = item["measured"], item["level"]
-        published = f"within {level:g}" if level is not None else _signed(item["published"])
+        measured, level, digits = item["measured"], item["level"], DIGITS.get(item["measure"], 1)
+        published = f"within {level:g}" if level is not None else _signed(item["published"], digits)
         grid.append(
             [
                 item["text"],
                 published,
-                "" if measured is None else _signed(measured["mean"]),
-                _ends(measured, 1, "+"),
+                "" if measured is None else _signed(measured["mean"], digits),
+                _ends(measured, digits, "+"),
                 "" if measured is None else str(measured["count"]),
                 item["verdict"],
             ]
@@ -98,8 +106,8 @@ def footnotes(found: Found) -> list[str]:
         notes.append("± is the standard deviation over the trials; solo's is over the parties, as published")
     if "rounds" in measures:
         notes.append(
-            "rounds: the first with the accuracy of FedAvg's last round on the same seeds; FedAvg's own count is all its "
-            "rounds, as published, and its first crossing is beside it; a method that never gets there counts one more"
+            "rounds: the first with the accuracy of FedAvg's last round on the same seeds; FedAvg's own count is all "
+            "its rounds, as published, its first crossing is beside it; a method that never gets there counts one more"
         )
     if found["differences"]:
         notes.append("difference: paired by split and seed, 95 % t-interval; rounds, seconds and loss: fewer is ahead")
@@ -112,7 +120,7 @@ def markdown(found: Found) -> str:
     """Write a recipe's result as Markdown."""
     parts = [f"# {heading(found)}", found["source"]["says"][:1].upper() + found["source"]["says"][1:] + "."]
     parts += [f"**{found['smoke']}**"] if found["smoke"] else []
-    for head, grid in ((LINES, line_grid(found)), (DIFFERENCES, difference_grid(found))):
+    for head, grid in grids(found):
         if grid:
             rows = [head, ["---"] * len(head), *grid]
             parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
@@ -125,7 +133,7 @@ def markdown(found: Found) -> str:
 def latex(found: Found) -> str:
     """Write a recipe's result as two LaTeX tables."""
     parts = [f"% {heading(found)}", *(f"% {note}" for note in footnotes(found))]
-    for head, grid in ((LINES, line_grid(found)), (DIFFERENCES, difference_grid(found))):
+    for head, grid in grids(found):
         if grid:
             body = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in [head, *grid]]
             spec = "".join("l" if name in ("", "difference", "verdict") else "r" for name in head)
@@ -167,6 +175,37 @@ def curves_csv(found: Found) -> str:
     return _csv(["id", "scale", "column", "row", "round", "mean"], rows)
 
 
+def print_list(found: Sequence[Found]) -> None:
+    """Print what can be made again, what it needs and about how long it takes."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 160)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("id", "what", "data (+ here, - not)", "trials", "left", "rounds", "about"):
+        numbers = name in ("trials", "left", "about")
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=name in ("id", "about"), overflow="fold")
+    for item in found:
+        data = ", ".join(f"{'+' if here else '-'}{name}" for name, here in item["here"].items())
+        marks = " [SMOKE]" if item["scale"] == "smoke" else " [ours]" if item["ours"] else ""
+        rounds = ", ".join(map(str, item["rounds"]))
+        counts = str(item["trials"]), str(item["trials_left"])
+        about = duration(item["seconds"]) if item["trials_left"] else "" if item["trials"] else "no training"
+        table.add_row(item["id"], item["title"] + marks, data, *counts, rounds, about)
+    console.print(table)
+    rates = {(d, r["seconds"], r["source"]) for item in found for d, r in item["rates"].items()}
+    for dataset, seconds, source in sorted(rates):
+        console.print(f"{dataset}: {1e6 * seconds:,.0f} us a party-step, from {source}")
+    console.print("about: each as if run alone; runs that several share are made once and reused")
+
+
+def duration(seconds: float) -> str:
+    """Say a duration in the unit that fits."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 FORMS: dict[str, Callable[[Found], str]] = {
     "table.md": markdown,
     "table.tex": latex,
@@ -188,8 +227,8 @@ def _with(value: float | None, spread: float | None, digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
-def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.1f}"
+def _signed(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:+.{digits}f}"
 
 
 def _ends(measured: Found | None, digits: int, sign: str = "") -> str:

@@ -1,0 +1,79 @@
+"""Figure 2: what four models make of the test rows, and how well their features separate the classes."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from moonfed.core.tree import add
+from moonfed.core.types import Snapshot, State, Tensors
+from moonfed.data.augment import normalise
+from moonfed.data.disk import make_folder, read_tensors, write_tensors
+from moonfed.papers.figures import FOUR_MODELS
+from moonfed.papers.recipe import Line
+from moonfed.papers.trials import Key, Terms
+from moonfed.run.config import Config
+from moonfed.run.folder import FINAL
+from moonfed.run.loop import make_jobs
+from moonfed.run.trial import Bench, Trial, open_bench, resolve, set_up
+
+SHOWN = 2000  # test rows, the first ones
+PARTY = 0  # whose model stands for a party's
+
+
+def separation(line: Line, key: Key, terms: Terms) -> float:
+    """The silhouette of a model's features by class, from -1 to 1."""
+    from sklearn.metrics import silhouette_score
+
+    held = features(line, key, terms)
+    score: Any = silhouette_score(held["features"].numpy(), held["labels"].numpy())
+    return float(score)
+
+
+def features(line: Line, key: Key, terms: Terms) -> Tensors:
+    """Find the features of one of the four models, kept beside the figure's table once they are known."""
+    path = features_path(line, key, terms)
+    if path.exists():
+        return read_tensors(path)[0]
+    config = terms.config(line.cell, key)
+    config = config.model_copy(update={"run": config.run.model_copy(update={"engine": "sequential"})})
+    bench = open_bench(config)
+    trial = set_up(resolve(config, bench.data), bench)
+    model = _model(line.row, terms.folder(line.cell, key), trial, bench, config)
+    held = {"features": seen_through(model, bench), "labels": bench.data.test_labels[:SHOWN].cpu()}
+    make_folder(path.parent)
+    write_tensors(path, held, model=line.row, scale=terms.scale)
+    return held
+
+
+def features_path(line: Line, key: Key, terms: Terms) -> Path:
+    """Name the file of a model's features by the model and the trial it comes from."""
+    words = line.row.replace(",", "").replace("'", "").replace(" ", "-")
+    return terms.out / "fig2" / f"{words}-{terms.folder(line.cell, key).name}.safetensors"
+
+
+@torch.no_grad()
+def seen_through(model: Snapshot, bench: Bench) -> Tensor:
+    """Look at the first test rows through a model."""
+    data = bench.data
+    dtype = next(iter(model.weights.values())).dtype
+    x = normalise(data, data.test_images[:SHOWN], dtype)
+    return functional_call(bench.nets.frozen, (model.weights, model.buffers), (x,)).features.cpu()
+
+
+def _model(row: str, folder: Path, trial: Trial, bench: Bench, config: Config) -> Snapshot:
+    tensors = read_tensors(folder / FINAL)[0]
+    prefix = f"party{PARTY}/" if trial.algorithm.local.own is not None else ""
+    shape = trial.state.model
+    device = bench.data.images.device
+    weights, buffers = ({k: tensors[prefix + k].to(device) for k in part} for part in (shape.weights, shape.buffers))
+    shared = Snapshot(weights, buffers)
+    if row != FOUR_MODELS[-1]:
+        return shared
+    # A party's model is the shared one after that party's next round of local training.
+    trial.state, trial.round = State(shared, trial.state.sent, trial.state.kept), config.train.rounds
+    job = next(job for job in make_jobs(trial, bench) if job.party == PARTY)
+    (done,) = bench.engine.run_cohort([job])
+    return Snapshot(add(shared.weights, done.upload.delta), done.upload.buffers)
