@@ -30,11 +30,15 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert name is not None
     Path(name[1]).write_text(toml)
     found = commands()
-    assert {line[1] for line in found} == {"run", "compare", "partition", "runs", "data"}
+    assert {line[1] for line in found} == {"run", "compare", "partition", "runs", "data", "reproduce"}
     for words in found:
         if words[1] == "data":  # what it fetches is not for a test without a network; tests/test_datasets.py has that
             assert words[2] == "get"
             assert words[3] in DATASETS
+            continue
+        if words[1] == "reproduce":
+            monkeypatch.setattr("sys.argv", [*words, *([] if "smoke" in words else ["--scale", "smoke"])])
+            assert _main() == 0, (words, capsys.readouterr().err)
             continue
         line = ["digits" if word in DATASETS else word for word in words]
         short = SHORT.get(line[1], [])

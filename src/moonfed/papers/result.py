@@ -63,7 +63,7 @@ def result_of(recipe: Recipe, terms: Terms) -> Found:
         "seeds": list(terms.seeds),
         "splits": list(terms.splits),
         "lines": [_line(line, read, table, terms) for line, read in readings],
-        "differences": [_difference(c, by_place, table, smoke) for c in recipe.contrasts],
+        "differences": [difference_of(c, by_place, table, smoke) for c in recipe.contrasts],
         "claims": [
             {"place": c.place, "document": library().documents[c.document], "text": c.text}
             for c in library().claims
@@ -147,9 +147,10 @@ def _line(line: Line, read: dict[Key, Reading], table: Published, terms: Terms) 
     }
 
 
-def _difference(
+def difference_of(
     contrast: Contrast, lines: dict[Any, tuple[Line, dict[Key, Reading]]], table: Published, smoke: bool
 ) -> Found:
+    """Hold a stated difference against what the trials show, paired by split and seed."""
     margins = [_margin(lines[a][0], lines[b][0], table) for a, b in contrast.pairs]
     margin = None if None in margins else statistics.fmean(m for m in margins if m is not None)
     # A difference that was published the other way round is stated the way it was published.
