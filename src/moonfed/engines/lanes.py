@@ -3,7 +3,7 @@
 vmap hands a convolution its lanes as one more axis and would copy them into place, layer after layer. Here the lanes
 of a picture lie beside its channels in memory from the first convolution on, so that a layer of all lanes is one
 grouped convolution and little is copied. A CPU wants [batch, height, width, lane, channel]: its kernels are slow in the
-other order. A GPU wants [batch, lane, channel, height, width] and, for its tensor cores, channels in fours and eights.
+other order. A GPU wants [batch, lane, channel, height, width] and, in bf16, channels in fours and eights.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 CPU = Layout(channels_last=True)
 GPU = Layout(channels_last=False)
-TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8, frozen=THERE)
+HALF = Layout(channels_last=False, pad_in=4, pad_out=8, frozen=THERE)
 
 
 class _Lanes(Function):

@@ -13,7 +13,7 @@ from moonfed.core.tree import pack
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 from moonfed.engines.graphs import GraphedStack
-from moonfed.engines.lanes import CPU, GPU, TENSOR_CORES, SideBySide
+from moonfed.engines.lanes import CPU, GPU, HALF, SideBySide
 from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, float_settings, on, prepare, reached
 from moonfed.engines.passage import pass_through
 from moonfed.engines.precision import in_precision, numerics
@@ -59,9 +59,9 @@ class Stacked:
             self.kept.clear()
             torch.cuda.empty_cache()
             if self.most <= 1:
-                raise RunFailed("one party alone does not fit into the GPU's memory; use a smaller --batch")
+                raise RunFailed("one party alone does not fit into memory; use a smaller --batch")
             self.most = min(self.most, len(jobs)) // 2
-            self.options.say(f"out of GPU memory: going on with {self.most} lanes")
+            self.options.say(f"out of memory: going on with {self.most} lanes")
 
     def _run(self, shape: Hashable, jobs: Sequence[Job]) -> list[Done]:
         held = [Held(*prepare(job)) for job in jobs]
@@ -93,7 +93,7 @@ class Stacked:
         return self.kept[shape], schedule(lengths, width, chunk)
 
     def _work(self, shape: Hashable, local: Local, alone: bool) -> Work:
-        layout = CPU if not self.cuda else GPU if self.options.precision == "fp32" else TENSOR_CORES
+        layout = CPU if not self.cuda else HALF if self.options.precision == "bf16" else GPU
         lanes = None if alone else SideBySide(layout)
         if alone or self.cuda:  # a lone net may decide by its numbers what to do; a GPU has graphs
             return Work(self.nets, self.data, local, lanes, self.widest)
