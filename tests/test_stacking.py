@@ -75,9 +75,10 @@ def own_net(encoder: Encoder) -> Nets:
     return nets_of(Model(encoder, 10, 4))
 
 
-def cohort_of(nets: Nets, options: Options):
+def cohort_of(nets: Nets, options: Options, device: str = "cpu"):
     """The first cohort of a tiny MOON federation with an own network, trained by the stacked engine."""
-    data = some_digits()
+    data = some_digits(device=device)
+    nets = Nets(*(net.to(device) for net in nets))
     config = resolve(settings("moon", data__parties=4), data)
     bench = Bench(data, nets, Stacked(nets, data, options))
     trial = set_up(config, bench)
@@ -98,6 +99,15 @@ def test_a_net_that_cannot_be_stacked_trains_its_parties_in_turn_and_says_so_onc
     assert "\n" not in said[0]
     assert [result.upload.steps for result in done] == [len(job.plan.rows) for job in jobs]
     assert all(float(result.upload.delta["head.weight"].abs().sum()) > 0 for result in done)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time():
+    said: list[str] = []
+    jobs, train = cohort_of(own_net(Undecided(EncoderSpec(1, 8, 8))), Options(say=said.append), "cuda")
+    assert len(train()) == len(jobs)
+    train()
+    assert [line.split(":")[0] for line in said] == ["parties train in turn", "steps run one operation at a time"]
 
 
 class Broken(Undecided):
