@@ -49,15 +49,15 @@ def reproduce(
     from moonfed.papers.scale import SCALES
     from moonfed.papers.trials import Terms, run_recipes
     from moonfed.report.reproduction import print_result
-    from moonfed.run.compare import read_seeds
+    from moonfed.run.compare import seed_list
     from moonfed.run.session import run_trials
 
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     smoke = scale == "smoke"
-    numbers = read_seeds(seeds if seeds is not None else "0,1" if smoke else "0,1,2", "--seeds")
+    numbers = seed_list(seeds if seeds is not None else "0,1" if smoke else "0,1,2", "--seeds")
     folder = out or Path("runs") / ("reproduce-smoke" if smoke else "reproduce")
-    terms = Terms(folder, scale, tuple(numbers), tuple(read_seeds(splits, "--splits")), {"device": device})
+    terms = Terms(folder, scale, tuple(numbers), tuple(seed_list(splits, "--splits")), {"device": device})
     chosen = choose(ids or [], dataset, RECIPES, everything=list_ and not ids)
     if list_:
         _list(chosen, terms, json)
