@@ -14,7 +14,7 @@ from moonfed.papers.recipes import RECIPES
 from moonfed.papers.result import Reading, difference_of
 from moonfed.papers.scale import scaled
 from moonfed.papers.trials import Terms, stacks, wanted
-from moonfed.papers.verdict import Interval, interval, judge, judge_level, t_quantile
+from moonfed.papers.verdict import Interval, interval, judge, judge_level, t_quantile, units
 from moonfed.run.config import Config, make_config
 
 ASKED = [
@@ -153,6 +153,11 @@ def test_the_interval_of_1_2_3_is_2_give_or_take_t_over_root_3():
     assert found.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5)
     assert interval([]) is None
     assert interval([5.0]) == Interval(5.0, None, None, 1)
+
+
+def test_on_several_splits_the_split_is_the_unit():
+    assert units({(0, 0): 1.0, (0, 1): 3.0}) == [1.0, 3.0]
+    assert units({(0, 0): 1.0, (0, 1): 3.0, (1, 0): 5.0}) == [2.0, 5.0]
 
 
 @pytest.mark.parametrize(

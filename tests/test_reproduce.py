@@ -2,12 +2,13 @@
 
 import fcntl
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import bits, contents, moonfed, refuse, refused
+from commands import Attempt, bits, contents, moonfed, refuse, refused
 from safetensors import safe_open
 
 from moonfed.papers.recipes import RECIPES
@@ -159,6 +160,18 @@ def test_several_splits_are_trials_of_their_own(place):
     (found,) = answer.value
     assert [(t["split"], t["seed"]) for t in found["lines"][0]["trials"]] == [(0, 0), (1, 0)]
     assert found["differences"][0]["measured"]["count"] == 2
+    assert (place / "xu-table2-splits-0-1" / "table.md").exists()
+
+
+def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(place):
+    words = ("reproduce", "table8", "--scale", "smoke", "--seeds", "0", "--out", place)
+    attempt = Attempt(*words)
+    attempt.await_word("round 1/2")
+    attempt.send(signal.SIGINT)
+    answer = attempt.end()
+    assert answer.code in (0, 1), answer.err  # 0 if the last round was over before the signal came
+    assert "Traceback" not in answer.err
+    assert moonfed(*words).code == 0
 
 
 @pytest.mark.parametrize(

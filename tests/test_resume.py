@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import CHANGES, CRASHED, QUICK, Attempt, bits, contents, crash_at, moonfed, rows
+from commands import CHANGES, CRASHED, QUICK, SMALL, Attempt, bits, contents, crash_at, moonfed, rows
 
 HALF = [*QUICK, "--fraction", "0.5"]
 RUNS = {
@@ -253,3 +253,11 @@ def test_a_checkpoint_costs_what_the_cohort_costs_whatever_the_population(tmp_pa
         assert max(kept.count(party) for party in kept) == 2
     # A party's number has one digit or two, and so have the names in the files' headers and the length of the log.
     assert abs(sum(cost[20].values()) - sum(cost[100].values())) < 100
+
+
+def test_a_queue_of_three_negatives_is_saved_while_it_fills(place):
+    words = ["run", *SMALL, "--negatives", "3"]
+    assert moonfed(*words, "--out", place / "whole").code == 0
+    assert moonfed(*words, "--out", place / "halved", "--rounds", "1").code == 0
+    assert moonfed(*words, "--out", place / "halved", "--resume").code == 0
+    assert bits(place / "halved") == bits(place / "whole")

@@ -38,6 +38,9 @@ def reproduce(
         typer.Option("--out", metavar="DIR", help="folder (default runs/reproduce; smoke runs/reproduce-smoke)"),
     ] = None,
     device: Annotated[str, typer.Option("--device", metavar="VALUE", help="auto, cpu, cuda or cuda:N")] = "auto",
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="VALUE", help="how a GPU multiplies: auto, fp32, tf32, bf16")
+    ] = "auto",
     resume: Annotated[
         bool, typer.Option("--resume", help="go on where a stopped command was; it always does, this says it aloud")
     ] = False,
@@ -57,14 +60,16 @@ def reproduce(
     smoke = scale == "smoke"
     numbers = seed_list(seeds if seeds is not None else "0,1" if smoke else "0,1,2", "--seeds")
     folder = out or Path("runs") / ("reproduce-smoke" if smoke else "reproduce")
-    terms = Terms(folder, scale, tuple(numbers), tuple(seed_list(splits, "--splits")), {"device": device})
+    terms = Terms(
+        folder, scale, tuple(numbers), tuple(seed_list(splits, "--splits")), {"device": device, "precision": precision}
+    )
     chosen = choose(ids or [], dataset, RECIPES, everything=list_ and not ids)
     if list_:
         _list(chosen, terms, json)
         return
     need_data(chosen, scale)
     for recipe in chosen:
-        _same_scale(folder / recipe.id, scale)
+        _same_scale(result_folder(recipe.id, terms), scale)
     with showing() as display:
 
         def run(configs: Any) -> Any:
@@ -73,10 +78,11 @@ def reproduce(
         whole = run_recipes(chosen, terms, run)
     results = [result_of(recipe, terms) for recipe in chosen]
     for result in results:
-        _write(result, folder / result["id"])
+        place = result_folder(result["id"], terms)
+        _write(result, place)
         if not json:
             print_result(result)
-            typer.echo(f"written to {folder / result['id']}\n")
+            typer.echo(f"written to {place}\n")
     if json:
         typer.echo(encoding.dumps(results, indent=2, allow_nan=False))
     if not whole:
@@ -104,6 +110,12 @@ def choose(ids: Sequence[str], dataset: str | None, recipes: dict[str, Any], eve
         if recipe not in fitting and not (everything or "all" in ids):
             raise UserError(f"{recipe.id} is not about {dataset}; it needs {', '.join(recipe.datasets)}")
     return [recipe.only(dataset) for recipe in fitting]
+
+
+def result_folder(id: str, terms: Any) -> Path:
+    """Name the folder of a recipe's results; those of other splits than the paper's stand beside the paper's."""
+    others = "" if terms.splits == (0,) else "-splits-" + "-".join(map(str, terms.splits))
+    return terms.out / f"{id}{others}"
 
 
 def need_data(chosen: Sequence[Any], scale: str) -> None:

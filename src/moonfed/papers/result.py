@@ -21,7 +21,7 @@ from moonfed.papers.published import Published, library
 from moonfed.papers.recipe import LOWER_IS_BETTER, WITHOUT_TRIALS, Contrast, Line, Recipe
 from moonfed.papers.scale import scaled
 from moonfed.papers.trials import Key, Terms, has_failed
-from moonfed.papers.verdict import Interval, interval, judge, judge_level
+from moonfed.papers.verdict import interval, judge, judge_level, units
 from moonfed.run.folder import CONFIG
 from moonfed.run.loop import Row
 from moonfed.run.split import describe_split
@@ -132,8 +132,8 @@ def _line(line: Line, read: dict[Key, Reading], table: Published, terms: Terms) 
         "settings": cell.settings,
         "published": table.value(printed),
         "published_std": table.deviation(printed),
-        "measured": _spread([r.value for r in read.values()]),
-        "last": _spread([r.last for r in read.values() if r.last is not None]),
+        "measured": _spread({key: r.value for key, r in read.items()}),
+        "last": _spread({key: r.last for key, r in read.items() if r.last is not None}),
         "over_parties": _mean([r.over_parties for r in read.values() if r.over_parties is not None]),
         "state": "run" if read else "failed" if failed else "not run",
         "failed": len(failed),
@@ -158,7 +158,7 @@ def difference_of(
     gaps = [_gaps(*lines[a], lines[b][1]) for a, b in contrast.pairs]
     keys = [key for key in gaps[0] if all(key in gap for gap in gaps)]
     by_trial = {key: sign * statistics.fmean(gap[key] for gap in gaps) for key in keys}
-    found = interval(list(by_trial.values()))
+    found = interval(units(by_trial))
     level = contrast.level
     verdict = (
         judge_level(found, level) if level is not None else judge(found, None if margin is None else sign * margin)
@@ -168,7 +168,7 @@ def difference_of(
         "text": contrast.text if sign > 0 else _turned(contrast.text),
         "published": None if margin is None else sign * margin,
         "level": level,
-        "measured": None if found is None else asdict(found),
+        "measured": None if found is None else asdict(found) | {"trials": len(by_trial)},
         "by_trial": [{"split": k[0], "seed": k[1], "value": v} for k, v in by_trial.items()],
         "verdict": f"smoke: {verdict}" if smoke else verdict,
     }
@@ -195,11 +195,12 @@ def _turned(text: str) -> str:
     return f"{other}{over}{row}, {column}" if over else f"less: {text}"
 
 
-def _spread(values: Sequence[float]) -> Found | None:
-    found: Interval | None = interval(values)
+def _spread(values: dict[Key, float]) -> Found | None:
+    found = interval(units(values))
     if found is None:
         return None
-    return asdict(found) | {"std": statistics.stdev(values) if len(values) > 1 else None}
+    std = statistics.stdev(values.values()) if len(values) > 1 else None
+    return asdict(found) | {"std": std, "trials": len(values)}
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -221,9 +222,10 @@ def _circumstances(recipe: Recipe, terms: Terms) -> list[Found]:
         for key in terms.keys if line.measure not in WITHOUT_TRIALS else ():
             try:
                 there = read_json(terms.folder(line.cell, key) / CONFIG)
-            except UserError:
+                item = {name: there[name] for name in ("versions", "machine")}
+                item["precision"] = there["config"]["run"]["precision"]
+            except (UserError, KeyError, TypeError):
                 continue
-            item = {name: there.get(name) for name in ("versions", "machine")}
             if item not in found:
                 found.append(item)
     return found

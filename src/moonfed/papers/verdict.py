@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
@@ -29,6 +29,14 @@ def interval(values: Sequence[float]) -> Interval | None:
         return Interval(mean, None, None, 1)
     half = t_quantile(CONFIDENCE, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half, len(values))
+
+
+def units(values: Mapping[tuple[int, int], float]) -> list[float]:
+    """List what is independent in values of (split, seed): all of them on one split, else the mean of each split."""
+    splits = list(dict.fromkeys(split for split, _ in values))
+    if len(splits) == 1:
+        return list(values.values())
+    return [statistics.fmean(v for (at, _), v in values.items() if at == split) for split in splits]
 
 
 def judge(found: Interval | None, margin: float | None) -> str:

@@ -68,7 +68,7 @@ def line_grid(found: Found) -> Grid:
                 line["state"] if measured is None else _with(measured["mean"], spread, digits),
                 _ends(measured, digits),
                 "" if last is None else _with(last["mean"], last["std"], digits),
-                ("" if measured is None else str(measured["count"])) + _failed(line),
+                ("" if measured is None else str(measured["trials"])) + _failed(line),
             ]
         )
         before = line["column"]
@@ -87,7 +87,7 @@ def difference_grid(found: Found) -> Grid:
                 published,
                 "" if measured is None else _signed(measured["mean"], digits),
                 _ends(measured, digits, "+"),
-                "" if measured is None else str(measured["count"]),
+                "" if measured is None else str(measured["trials"]),
                 item["verdict"],
             ]
         )
@@ -110,7 +110,9 @@ def footnotes(found: Found) -> list[str]:
             "its rounds, as published, its first crossing is beside it; a method that never gets there counts one more"
         )
     if found["differences"]:
-        notes.append("difference: paired by split and seed, 95 % t-interval; rounds, seconds and loss: fewer is ahead")
+        notes.append("difference: paired by split and seed; rounds, seconds and loss: fewer is ahead")
+    several = "splits, each the mean of its seeds" if len(found["splits"]) > 1 else "trials"
+    notes.append(f"95 %: t-interval of the mean over the {several}")
     seeds, splits = (", ".join(map(str, found[name])) for name in ("seeds", "splits"))
     notes.append(f"training seeds {seeds}; split seed {splits}{_machines(found)}")
     return notes
@@ -124,10 +126,27 @@ def markdown(found: Found) -> str:
         if grid:
             rows = [head, ["---"] * len(head), *grid]
             parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    if found["beside"]:
+        parts.append(_beside(found))
     if found["claims"]:
         parts.append("\n".join(f"> {claim['text']} ({claim['place']})" for claim in found["claims"]))
     parts.append("\n".join(f"- {note}" for note in footnotes(found)))
     return "\n\n".join(parts) + "\n"
+
+
+def _beside(found: Found) -> str:
+    """Set printed curves and the measured ones of the same rows beside each other."""
+    rounds = found["beside"]["rounds"]
+    curves = {f"{line['row']} {line['column']}": line["curve"] for line in found["lines"]}
+    head = ["accuracy after round", *map(str, rounds)]
+    rows = [head, ["---"] * len(head)]
+    for name, values in found["beside"]["curves"].items():
+        ours = curves.get(name, [])
+        rows.append(
+            [f"{name}, {found['scale']}, here", *(f"{ours[r - 1]:.1f}" if r <= len(ours) else "" for r in rounds)]
+        )
+        rows.append([f"{name}, published", *(f"{value:.1f}" for value in values)])
+    return f"Beside it {found['beside']['source']}:\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def latex(found: Found) -> str:
@@ -245,7 +264,8 @@ def _machines(found: Found) -> str:
     """Name on what the trials were run, each kind of machine once."""
     said = {
         f"{item['machine'].get('gpu') or str(item['machine'].get('cores')) + ' CPU cores'}, "
-        f"torch {item['versions'].get('torch')}, moonfed {item['versions'].get('moonfed')}"
+        f"precision {item['precision']}, torch {item['versions'].get('torch')}, "
+        f"moonfed {item['versions'].get('moonfed')}"
         for item in found["circumstances"]
     }
     return f"; {'; '.join(sorted(said))}" if said else ""
