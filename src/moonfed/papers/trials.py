@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from moonfed.data.catalogue import CATALOGUE
 from moonfed.papers.recipe import WITHOUT_TRIALS, Cell, Recipe
 from moonfed.papers.scale import scaled
 from moonfed.run.checkpoint import Checkpoint
@@ -14,6 +15,7 @@ from moonfed.run.loop import Row
 from moonfed.run.rules import full_name
 from moonfed.run.session import Outcome
 
+STACKED = ("cnn", "mlp")
 Key = tuple[int, int]  # split seed, training seed
 RunTrials = Callable[[list[tuple[Config, Path | None]]], list[Outcome]]
 
@@ -74,13 +76,22 @@ def wanted(recipes: Iterable[Recipe], terms: Terms) -> dict[Path, tuple[Config, 
 
 
 def stacks(trials: dict[Path, tuple[Config, bool]]) -> list[list[tuple[Config, Path]]]:
-    """Group the trials that are left to run: those of one data set and network together, timed ones alone."""
+    """Group the trials that are left to run: those of one data set and small network together, the others alone.
+
+    Large networks are trained in turn anyway, and the memories of many would not fit beside each other.
+    """
     groups: dict[Any, list[tuple[Config, Path]]] = {}
     for folder, (config, alone) in trials.items():
         if not is_finished(folder, config.train.rounds):
-            key = folder if alone else (config.data.dataset, config.model)
+            key = folder if alone or encoder_of(config) not in STACKED else (config.data.dataset, config.model)
             groups.setdefault(key, []).append((config, folder))
     return list(groups.values())
+
+
+def encoder_of(config: Config) -> str:
+    """Name the network of a trial."""
+    known = CATALOGUE.get(config.data.dataset)
+    return known.encoder if config.model.model == "auto" and known is not None else config.model.model
 
 
 def run_recipes(recipes: Sequence[Recipe], terms: Terms, run_trials: RunTrials) -> bool:

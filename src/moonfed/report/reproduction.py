@@ -111,8 +111,9 @@ def footnotes(found: Found) -> list[str]:
         )
     if found["differences"]:
         notes.append("difference: paired by split and seed; rounds, seconds and loss: fewer is ahead")
-    several = "splits, each the mean of its seeds" if len(found["splits"]) > 1 else "trials"
-    notes.append(f"95 %: t-interval of the mean over the {several}")
+    if any(line["measured"] and line["measured"]["low"] is not None for line in found["lines"]):
+        several = "splits, each the mean of its seeds" if len(found["splits"]) > 1 else "trials"
+        notes.append(f"95 %: t-interval of the mean over the {several}")
     seeds, splits = (", ".join(map(str, found[name])) for name in ("seeds", "splits"))
     notes.append(f"training seeds {seeds}; split seed {splits}{_machines(found)}")
     return notes
