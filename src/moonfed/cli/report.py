@@ -1,0 +1,54 @@
+"""moonfed report."""
+
+import json as encoding
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moonfed.core.errors import UserError
+
+Json = Annotated[bool, typer.Option("--json", help="print the numbers of the page as one JSON value to stdout")]
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN_FOLDERS...", help="run folders, or folders above them")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="the page")] = Path("report.html"),
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="also write figures (SVG, PDF, PNG) and tables (md, tex, csv)"),
+    ] = None,
+    target: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--target", metavar="ACCURACY", help="count the rounds to this accuracy too, 0.6; may be repeated"
+        ),
+    ] = None,
+    title: Annotated[str, typer.Option("--title", help="heading of the page")] = "What the runs show",
+    json: Json = False,
+) -> None:
+    """Write one page about any runs: moonfed report runs/demo -o report.html."""
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"-o needs a file that ends in .html, got {output}")
+    if output.is_dir() or not output.parent.is_dir():
+        raise UserError(f"cannot write {output}: it needs a file's name in a folder that is there")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise UserError(f"--figures needs a folder, {figures} is a file")
+    targets = target or []
+    for value in targets:
+        if not 0 < value < 1:
+            raise UserError(f"--target needs an accuracy between 0 and 1, got {value:g}")
+    from moonfed.report.methods import settings_of
+    from moonfed.report.report import report_json, report_sections, write_files, write_report
+    from moonfed.run.record import read_records
+
+    settings = settings_of(read_records(folders))
+    sections = report_sections(settings, targets)
+    write_report(title, sections, output)
+    if figures is not None:
+        write_files(sections, figures)
+    if json:
+        answer = {"page": str(output), "settings": report_json(settings, targets)}
+        typer.echo(encoding.dumps(answer, indent=2, allow_nan=False))
+    else:
+        typer.echo(f"written to {output}" + (f", figures and tables to {figures}" if figures else ""))
