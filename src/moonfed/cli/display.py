@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -111,6 +111,22 @@ def showing() -> Iterator[Display]:
         raise RunFailed("stopped at once; go on from the last saved round with --resume") from None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def working(patience: float = 2.0) -> Iterator[Callable[[str], None]]:
+    """Say what is being done: in one live line on a terminal, elsewhere in lines once it has taken two seconds."""
+    console, began = stderr(), time.perf_counter()
+    if console.is_terminal and not console.is_dumb_terminal:
+        with console.status("") as status:
+            yield lambda line: status.update(Text(line))
+    else:
+
+        def say(line: str) -> None:
+            if time.perf_counter() - began > patience:
+                console.print(f"{line}, {time.perf_counter() - began:.0f} s", markup=False)
+
+        yield say
 
 
 def _mean(values: list[float]) -> float:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from moonfed.cli.display import working
 from moonfed.core.errors import UserError
 
 Json = Annotated[bool, typer.Option("--json", help="print the numbers of the page as one JSON value to stdout")]
@@ -24,6 +25,9 @@ def report(
             "--target", metavar="ACCURACY", help="count the rounds to this accuracy too, 0.6; may be repeated"
         ),
     ] = None,
+    tsne: Annotated[
+        int, typer.Option("--tsne", metavar="ROWS", help="test rows whose features are drawn by t-SNE; 0: none")
+    ] = 500,
     title: Annotated[str, typer.Option("--title", help="heading of the page")] = "What the runs show",
     json: Json = False,
 ) -> None:
@@ -38,15 +42,22 @@ def report(
     for value in targets:
         if not 0 < value < 1:
             raise UserError(f"--target needs an accuracy between 0 and 1, got {value:g}")
-    from moonfed.report.methods import settings_of
-    from moonfed.report.report import report_json, report_sections, write_files, write_report
-    from moonfed.run.record import read_records
+    if tsne and not 10 <= tsne <= 10_000:
+        raise UserError(f"--tsne needs 10 to 10000 rows, or 0 for none, got {tsne}")
+    with working() as say:
+        say("reading the runs")
+        from moonfed.report.circumstances import lead
+        from moonfed.report.methods import settings_of
+        from moonfed.report.report import report_json, report_sections, write_files, write_report
+        from moonfed.run.record import read_records
 
-    settings = settings_of(read_records(folders))
-    sections = report_sections(settings, targets)
-    write_report(title, sections, output)
-    if figures is not None:
-        write_files(sections, figures)
+        settings = settings_of(read_records(folders))
+        sections = report_sections(settings, targets, tsne, say)
+        say(f"writing {output}")
+        write_report(title, sections, output, lead(settings))
+        if figures is not None:
+            say(f"writing figures and tables to {figures}")
+            write_files(sections, figures)
     if json:
         answer = {"page": str(output), "settings": report_json(settings, targets)}
         typer.echo(encoding.dumps(answer, indent=2, allow_nan=False))

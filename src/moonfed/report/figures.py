@@ -86,7 +86,7 @@ def curves(lines: Sequence[Line], what: str, percent: bool = False, target: floa
             axes.axhline(scale * target, color="#5b6670", linewidth=0.8, linestyle=":")
         axes.set_xlabel("round")
         axes.set_ylabel(f"{what}, %" if percent else what)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         _legend(figure, len(lines))
     return figure
 

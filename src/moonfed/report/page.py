@@ -10,6 +10,8 @@ from moonfed.report.blocks import Block, Folded, Paragraph, Picture, Pictures, S
 from moonfed.report.figures import svg
 from moonfed.report.style import STYLE
 
+LONG_WORD = 20  # letters, beyond which a word may be broken anywhere
+
 
 def write_page(title: str, sections: Sequence[Section], path: Path, lead: str = "", foot: str = "") -> None:
     """Write sections as one self-contained page."""
@@ -98,13 +100,17 @@ def _table(table: Table) -> str:
 def _row(table: Table, place: int) -> str:
     cells: list[str] = []
     for i, (name, cell) in enumerate(zip(table.columns, table.rows[place], strict=True)):
+        long = any(len(word) > LONG_WORD for word in cell.split())
+        kind = _kind(table, i, long)
         if i == 0:
             dot = f'<i style="background:{table.colours[place]}" aria-hidden="true"></i>' if table.colours else ""
-            cells.append(f'<th role="rowheader" scope="row">{dot}{escape(cell)}</th>')
+            cells.append(f'<th role="rowheader" scope="row"{kind}>{dot}{escape(cell)}</th>')
         else:
-            cells.append(f'<td role="cell" data-name="{escape(name)}"{_kind(table, i)}>{escape(cell)}</td>')
+            cells.append(f'<td role="cell" data-name="{escape(name)}"{kind}>{escape(cell)}</td>')
     return f'<tr role="row">{"".join(cells)}</tr>'
 
 
-def _kind(table: Table, column: int) -> str:
-    return "" if column < table.words else ' class="number"'
+def _kind(table: Table, column: int, long: bool = False) -> str:
+    if column >= table.words:
+        return ' class="number"'
+    return ' class="long"' if long else ""

@@ -31,7 +31,7 @@ def accuracy_table(setting: Setting, name: str) -> Table:
             ends = f"{100 * gap.low:+.1f} to {100 * gap.high:+.1f}"
         seeds = f"{len(method.rows)} of {len(method.records)}"
         rows.append([method.name, seeds, spread(method.last_ten), spread(method.last), shown, ends])
-    window = f"the last {LAST} rounds" if base.rounds >= LAST else f"all {base.rounds} rounds"
+    window = _window(base)
     return Table(
         name,
         "Test accuracy by method",
@@ -84,7 +84,7 @@ def difference_picture(setting: Setting, name: str) -> Pictures | None:
         return None
     base = setting.base.name
     alt = f"Differences to {base} in points: " + ", ".join(f"{gap.label} {points(gap.found)}" for gap in gaps)
-    caption = f"Mean of the last {LAST} rounds, difference to {base} paired by seed; lines are 95 % t-intervals."
+    caption = f"Mean of {_window(setting.base)}, difference to {base} paired by seed; lines are 95 % t-intervals."
     if any(gap.found.low is None for gap in gaps):
         caption += " A dot without a line rests on one pair."
     return Pictures([Picture(f"{name}-differences", differences(gaps, base), alt, caption)])
@@ -115,8 +115,8 @@ def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> 
         [
             "method",
             "rounds",
-            f"fewer than all {base.rounds} of {base.name}",
-            f"fewer than {base.name} itself needs",
+            f"speed-up over the {base.rounds} rounds of {base.name}",
+            f"speed-up over the first time of {base.name}",
             *(f"rounds to {100 * target:g} %" for target in targets),
         ],
         rows,
@@ -167,6 +167,12 @@ def spread(values: Mapping[Seeds, float]) -> str:
         return "no trial that counts"
     sd = deviation(found)
     return f"{100 * statistics.fmean(found):.1f}" + ("" if sd is None else f" ± {100 * sd:.1f}")
+
+
+def _window(method: Method) -> str:
+    """Name the rounds whose mean is the primary figure."""
+    few = {0: "the last rounds", 1: "the only round"}.get(method.rounds, f"all {method.rounds} rounds")
+    return f"the last {LAST} rounds" if method.rounds > LAST else few
 
 
 def _line(method: Method, key: str) -> Line:

@@ -22,11 +22,12 @@ nav li { margin: .2rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; max-width: 100%; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
 th, td { text-align: left; vertical-align: top; padding: .38rem 1.1rem .38rem 0; border-bottom: 1px solid var(--line);
-  font-weight: 400; overflow-wrap: anywhere; }
+  font-weight: 400; }
+.long { overflow-wrap: anywhere; }
 th:last-child, td:last-child { padding-right: 0; }
 thead th { color: var(--quiet); font-size: .85rem; border-bottom: 1.5px solid var(--quiet); vertical-align: bottom; }
 tbody th { font-weight: 600; }
-.number { text-align: right; overflow-wrap: normal; }
+.number { text-align: right; }
 td.number { white-space: nowrap; }
 tbody th i { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
 .note, figcaption { color: var(--quiet); font-size: .87rem; line-height: 1.45; margin: .45rem 0 0; max-width: 44rem; }

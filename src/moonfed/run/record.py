@@ -25,6 +25,7 @@ class Record:
     machine: dict[str, Any]
     versions: dict[str, Any]
     before: list[dict[str, Any]]  # machine and versions of each part before it was resumed
+    data: str | None  # fingerprint of the data set
 
     @property
     def algorithm(self) -> str:
@@ -71,7 +72,17 @@ def read_record(folder: Path) -> Record:
     machine, versions = (fact if isinstance(fact, dict) else {} for fact in facts)
     before = there.get("before")
     earlier = [part for part in before if isinstance(part, dict)] if isinstance(before, list) else []
-    return Record(folder, config, rows, None if failure is None else str(failure), machine, versions, earlier)
+    data = there.get("data")
+    return Record(
+        folder,
+        config,
+        rows,
+        None if failure is None else str(failure),
+        machine,
+        versions,
+        earlier,
+        data if isinstance(data, str) else None,
+    )
 
 
 def read_records(folders: Sequence[Path]) -> list[Record]:
