@@ -30,6 +30,7 @@ STYLE: Any = {
     "ytick.color": "#3c4650",
     "text.color": "#1d2733",
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#e3e6e8",
     "grid.linewidth": 0.7,
     "legend.frameon": False,
@@ -142,4 +143,4 @@ def _drawn(figure: Figure, kind: str, name: str, words: bool = False) -> bytes:
 def _legend(figure: Figure, lines: int) -> None:
     """Put the names above the axes, where they hide no line."""
     if lines:
-        figure.legend(loc="outside upper left", ncols=min(3, lines), handlelength=2.6, columnspacing=1.2)
+        figure.legend(loc="outside upper left", ncols=min(4, lines), handlelength=2.4, columnspacing=1.0)

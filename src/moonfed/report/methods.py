@@ -196,7 +196,11 @@ def _titles(shared: Sequence[dict[str, Any]]) -> list[str]:
             f"{mine['dataset']}: {mine['parties']} parties, {mine['partition']} split{skew}, {mine['rounds']} rounds"
         )
         said = ("dataset", "parties", "partition", "beta", "rounds")
-        more = [f"{k.replace('_', ' ')} {v}" for k, v in _differing(mine, shared).items() if k not in said]
+        more = [
+            f"{k.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{k.replace('_', ' ')} {v}"
+            for k, v in _differing(mine, shared).items()
+            if k not in said
+        ]
         found.append(", ".join([title, *more]))
     return found
 

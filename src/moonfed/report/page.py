@@ -10,6 +10,7 @@ from moonfed.report.blocks import Block, Folded, Paragraph, Picture, Pictures, S
 from moonfed.report.figures import svg
 from moonfed.report.style import STYLE
 
+FEW = 2  # columns that a phone has room for
 LONG_WORD = 20  # letters, beyond which a word may be broken anywhere
 
 
@@ -89,9 +90,10 @@ def _table(table: Table) -> str:
         for i, name in enumerate(table.columns)
     )
     rows = "\n".join(_row(table, place) for place in range(len(table.rows)))
+    kind = ' class="cards"' if len(table.columns) > FEW else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
-        f'<div class="table"><table role="table">\n<caption>{escape(table.caption)}</caption>\n'
+        f'<div class="table"><table role="table"{kind}>\n<caption>{escape(table.caption)}</caption>\n'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n<tbody role="rowgroup">\n{rows}\n</tbody></table>'
         f"{note}</div>"
     )

@@ -32,17 +32,20 @@ def accuracy_table(setting: Setting, name: str) -> Table:
         seeds = f"{len(method.rows)} of {len(method.records)}"
         rows.append([method.name, seeds, spread(method.last_ten), spread(method.last), shown, ends])
     window = _window(base)
+    columns = ["method", "seeds", f"mean of {window}, %", "last round, %"]
+    gaps = [f"against {base.name}, points", "95 % interval"] if len(rows) > 1 else []
+    against = f"Differences to {base.name} are those of {window}, paired by seed, with Student's t-interval. "
     return Table(
         name,
         "Test accuracy by method",
-        ["method", "seeds", f"mean of {window}, %", "last round, %", f"against {base.name}, points", "95 % interval"],
-        rows,
+        columns + gaps,
+        [row[: len(columns + gaps)] for row in rows],
         1,
         [colour(place) for place in range(len(rows))],
         f"The figure to read is the mean of {window}, as far as they were evaluated; the best round is not shown. "
         "± is the standard deviation over the seeds, with n - 1 in the denominator. "
-        f"Differences to {base.name} are those of {window}, paired by seed, with Student's t-interval. "
-        "Seeds: those that the numbers rest on, of all.",
+        + (against if gaps else "")
+        + "Seeds: those that the numbers rest on, of all.",
     )
 
 
@@ -149,10 +152,11 @@ def cost_table(setting: Setting, name: str) -> Table:
             "was done, divided by the trials of the stack. They tell what a trial of the stack costs, not which "
             "method is dearer."
         )
+    unit = "GPU-seconds" if all(r.on_gpu for m in setting.methods for r in m.records) else "seconds"
     return Table(
         name,
         "Cost of one trial",
-        ["method", "rounds", "MB up a round", "MB down a round", "MB in all", "seconds a round", "seconds in all"],
+        ["method", "rounds", "MB up a round", "MB down a round", "MB in all", f"{unit} a round", f"{unit} in all"],
         rows,
         1,
         [colour(place) for place in range(len(rows))],

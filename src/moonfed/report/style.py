@@ -41,28 +41,32 @@ details { margin: .9rem 0; padding: 0 .9rem;
 details[open] { padding-bottom: .6rem; }
 summary { cursor: pointer; padding: .6rem 0; font-weight: 600; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); color: var(--quiet); font-size: .87rem; }
-@media (max-width: 44rem) {
-  table, tbody, tr, th, td { display: block; }
-  caption { display: block; }
-  thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-  tbody tr { border: 1px solid var(--line); border-radius: 6px; background: #fff;
+@media screen and (max-width: 44rem) {
+  .cards, .cards tbody, .cards tr, .cards th, .cards td, .cards caption { display: block; }
+  .cards thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .cards tbody tr { border: 1px solid var(--line); border-radius: 6px; background: #fff;
     padding: .45rem .75rem; margin: 0 0 .6rem; }
-  tbody th, tbody td { border: 0; padding: .16rem 0; }
-  tbody td, td.number { display: flex; justify-content: space-between; gap: 1rem; text-align: right;
-    white-space: normal; }
-  tbody td::before { content: attr(data-name); color: var(--quiet); text-align: left; flex: 0 1 45%;
-    overflow-wrap: normal; }
-  tbody td:empty { display: none; }
+  .cards tbody th, .cards tbody td { border: 0; padding: .16rem 0; }
+  .cards tbody td { display: flex; justify-content: space-between; gap: 1rem; text-align: right; white-space: normal; }
+  .cards tbody td::before { content: attr(data-name); color: var(--quiet); text-align: left; flex: 0 1 45%; }
+  .cards tbody td:empty { display: none; }
+  .cards .long { min-width: 0; }
+  th, td { overflow-wrap: anywhere; }
 }
 @media print {
   @page { margin: 16mm; }
-  body { background: #fff; font-size: 10pt; }
+  html { font-size: 10pt; }
+  body { background: #fff; }
   main { max-width: none; padding: 0; }
   nav { display: none; }
   h2, h3 { break-after: avoid; }
   figure, tr, .warns { break-inside: avoid; }
   details { border: 0; padding: 0; background: none; }
   details > *, details::details-content { display: block; content-visibility: visible; }
+  table { font-size: 8.5pt; }
+  th, td { padding-right: .7rem; }
+  td.number { white-space: normal; }
+  .long { overflow-wrap: anywhere; }
   .pictures { grid-template-columns: 1fr 1fr; }
   .panels { grid-template-columns: repeat(3, 1fr); }
   a { color: inherit; text-decoration: none; }

@@ -9,7 +9,7 @@ from moonfed.core.errors import UserError
 from moonfed.data.disk import read_json
 from moonfed.run.checkpoint import Checkpoint
 from moonfed.run.config import Config, make_config
-from moonfed.run.folder import CONFIG, FAILURE, read_rows
+from moonfed.run.folder import CONFIG, FAILURE, LOG, read_rows
 from moonfed.run.loop import Row
 from moonfed.run.rules import full_name
 
@@ -42,6 +42,11 @@ class Record:
     def finished(self) -> bool:
         """Whether every round that was asked for is there."""
         return self.failure is None and len(self.rows) >= self.config.train.rounds
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the trial was last carried out on a GPU."""
+        return self.machine.get("gpu") is not None and self.config.run.device != "cpu"
 
     @property
     def state(self) -> str:
@@ -108,7 +113,16 @@ def read_records(folders: Sequence[Path]) -> list[Record]:
 
 def _check(folder: Path, rows: list[Row]) -> None:
     """Refuse a log whose rows lack what every round writes."""
-    needed = ("accuracy", "test_loss", "losses", "seconds", "bytes_up", "bytes_down")
     for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict) or row.get("round") != number or any(name not in row for name in needed):
-            raise UserError(f"{folder}/rounds.jsonl is damaged: line {number} is no row of round {number}")
+        if not (isinstance(row, dict) and row.get("round") == number and _whole(row)):
+            raise UserError(f"{folder / LOG} is damaged: line {number} is no row of round {number}")
+
+
+def _whole(row: Row) -> bool:
+    losses = row.get("losses")
+    if not isinstance(losses, dict) or not {"accuracy", "test_loss"} <= set(row):
+        return False
+    numbers = [row.get(name) for name in ("seconds", "bytes_up", "bytes_down")] + list(losses.values())
+    numbers += [row[name] for name in ("accuracy", "test_loss") if row[name] is not None]
+    numbers.append(row.get("trials_in_stack", 1) or None)
+    return all(isinstance(value, int | float) for value in numbers)
