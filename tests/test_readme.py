@@ -11,7 +11,11 @@ from moonfed.data import DATASETS
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
-SHORT = {"run": ["--epochs", "1"], "compare": ["--epochs", "1", "--rounds", "1", "--model", "mlp"]}
+SHORT = {
+    "run": ["--epochs", "1"],
+    "compare": ["--epochs", "1", "--rounds", "1", "--model", "mlp"],
+    "report": ["--tsne", "0"],
+}
 
 
 def blocks(language: str) -> list[str]:
@@ -30,7 +34,7 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert name is not None
     Path(name[1]).write_text(toml)
     found = commands()
-    assert {line[1] for line in found} == {"run", "compare", "partition", "runs", "data"}
+    assert {line[1] for line in found} == {"run", "compare", "partition", "runs", "report", "data"}
     for words in found:
         if words[1] == "data":  # what it fetches is not for a test without a network; tests/test_datasets.py has that
             assert words[2] == "get"

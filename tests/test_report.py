@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import runpy
 import shutil
 import statistics
 from html.parser import HTMLParser
@@ -98,6 +99,9 @@ def test_the_numbers_of_the_page_are_those_of_the_rows(compared, place):
         reached = [n for n in first if n is not None]
         told = f"{statistics.fmean(reached):.1f} ({', '.join(map(str, first))})" if reached else ""
         assert line[1] == (told if len(reached) == 3 else f"reached by {len(reached)} of 3 seeds")
+        log = rows(compared / name / "seed-0")[0]
+        spent = f"{statistics.fmean(reached) * (log['bytes_up'] + log['bytes_down']) / 1e6:.1f}" if reached else ""
+        assert line[4] == (spent if len(reached) == 3 else "")
     cost = tables["Cost of one trial"][1]
     logs = [row for seed in SEEDS for row in rows(compared / "fedavg" / f"seed-{seed}")]
     assert cost[2] == f"{statistics.fmean(row['bytes_up'] for row in logs) / 1e6:.2f}"
@@ -210,6 +214,28 @@ def test_names_from_files_are_escaped(compared, place):
     assert "<h1>&lt;u&gt;mine&lt;/u&gt;</h1>" in page
 
 
+def test_a_trial_that_two_folders_hold_counts_once(compared, place):
+    shutil.copytree(compared / "fedavg" / "seed-0", "twin")
+    page = page_of(Path("twin"), compared)
+    assert "seed 0 is in" in page
+    assert (
+        Cells(page).tables["Test accuracy by method"][1:]
+        == Cells(page_of(compared)).tables["Test accuracy by method"][1:]
+    )
+    assert "6 trials of 2 methods" in page
+
+
+def test_the_example_of_the_documentation_makes_its_page(compared, place):
+    text = (Path(__file__).parent.parent / "docs" / "report.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    shutil.copytree(compared, "runs/demo")
+    Path("example.py").write_text(example)
+    runpy.run_path("example.py")
+    (_, first, _) = Cells(Path("page.html").read_text()).tables["Mean of the last ten rounds"]
+    assert first == ["fedavg", *(f"{statistics.fmean(seed[-10:]):.1%}" for seed in accuracies(compared, "fedavg"))]
+    assert Path("figures/demo-test-accuracy.pdf").exists()
+
+
 def test_a_folder_is_read_once_and_left_as_it_was(compared, place):
     assert len(read_records([compared, compared / "fedavg", compared / "fedavg" / "seed-0"])) == 6
 
@@ -223,7 +249,6 @@ def test_a_folder_is_read_once_and_left_as_it_was(compared, place):
         (["begun"], "has finished a round yet"),
         (["cut"], "line 2 is no row of round 2"),
         (["config"], "config/config.json"),
-        (["run", "twin"], "hold the same trial (fedavg, seed 0)"),
         (["run", "-o", "page.txt"], "needs a file that ends in .html"),
         (["run", "-o", "none/page.html"], "cannot write none/page.html"),
         (["run", "--figures", "file.txt"], "--figures needs a folder"),
@@ -233,7 +258,7 @@ def test_a_folder_is_read_once_and_left_as_it_was(compared, place):
     ],
 )
 def test_what_cannot_be_reported_is_refused_in_one_line(arguments, says, compared, place):
-    for name in ("run", "twin", "begun", "cut", "config"):
+    for name in ("run", "begun", "cut", "config"):
         shutil.copytree(compared / "fedavg" / "seed-0", name)
     for name in ("begun", "cut"):
         shutil.rmtree(f"{name}/checkpoint")

@@ -14,7 +14,7 @@ Json = Annotated[bool, typer.Option("--json", help="print the numbers of the pag
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN_FOLDERS...", help="run folders, or folders above them")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="the page")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="the page")] = Path("report.html"),
     figures: Annotated[
         Path | None,
         typer.Option("--figures", metavar="DIR", help="also write figures (SVG, PDF, PNG) and tables (md, tex, csv)"),
@@ -32,10 +32,10 @@ def report(
     json: Json = False,
 ) -> None:
     """Write one page about any runs: moonfed report runs/demo -o report.html."""
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"-o needs a file that ends in .html, got {output}")
-    if output.is_dir() or not output.parent.is_dir():
-        raise UserError(f"cannot write {output}: it needs a file's name in a folder that is there")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"-o needs a file that ends in .html, got {out}")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UserError(f"cannot write {out}: it needs a file's name in a folder that is there")
     if figures is not None and figures.exists() and not figures.is_dir():
         raise UserError(f"--figures needs a folder, {figures} is a file")
     targets = target or []
@@ -53,13 +53,13 @@ def report(
 
         settings = settings_of(read_records(folders))
         sections = report_sections(settings, targets, tsne, say)
-        say(f"writing {output}")
-        write_report(title, sections, output, lead(settings))
+        say(f"writing {out}")
+        write_report(title, sections, out, lead(settings))
         if figures is not None:
             say(f"writing figures and tables to {figures}")
             write_files(sections, figures)
     if json:
-        answer = {"page": str(output), "settings": report_json(settings, targets)}
+        answer = {"page": str(out), "settings": report_json(settings, targets)}
         typer.echo(encoding.dumps(answer, indent=2, allow_nan=False))
     else:
-        typer.echo(f"written to {output}" + (f", figures and tables to {figures}" if figures else ""))
+        typer.echo(f"written to {out}" + (f", figures and tables to {figures}" if figures else ""))

@@ -62,7 +62,7 @@ def colour(place: int) -> str:
     return COLOURS[place % len(COLOURS)]
 
 
-def curves(lines: Sequence[Line], what: str, percent: bool = False, target: float | None = None) -> Figure:
+def curves(lines: Sequence[Line], what: str, percent: bool = False) -> Figure:
     """Draw the mean over the seeds by round, with a band from the lowest to the highest seed."""
     scale = 100 if percent else 1
     with matplotlib.rc_context(STYLE):
@@ -83,8 +83,6 @@ def curves(lines: Sequence[Line], what: str, percent: bool = False, target: floa
                 values = [scale * v for v in seed.values()]
                 axes.plot(list(seed), values, color=colour(style), linewidth=0.8, linestyle=":")
                 axes.plot(list(seed)[-1:], values[-1:], color=colour(style), marker="x", linestyle="")
-        if target is not None:
-            axes.axhline(scale * target, color="#5b6670", linewidth=0.8, linestyle=":")
         axes.set_xlabel("round")
         axes.set_ylabel(f"{what}, %" if percent else what)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))

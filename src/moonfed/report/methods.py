@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moonfed.core.errors import UserError
 from moonfed.report.stats import Interval, deviation, last_ten, paired, rounds_to
 from moonfed.run.folder import last_accuracy
 from moonfed.run.loop import Row
@@ -27,6 +26,7 @@ class Method:
 
     name: str
     records: list[Record]
+    twins: tuple[Record, ...] = ()  # other folders with a trial of these: they are not counted twice
 
     @cached_property
     def partial(self) -> bool:
@@ -61,6 +61,7 @@ class Method:
         said = [f"{_seeds(r.seeds)} {r.state}" for r in self.records if not r.finished]
         if self.partial and self.rows:
             said.append(f"numbers up to round {self.rounds} of {self.records[0].config.train.rounds}")
+        said += [f"{_seeds(r.seeds)} is in {r.folder.as_posix()} too and not counted twice" for r in self.twins]
         return [*said, "one seed: no spread can be told"] if len(self.rows) == 1 else said
 
     def mean(self, name: str, per_trial: bool = False) -> float | None:
@@ -166,24 +167,24 @@ def algorithm_settings(record: Record) -> dict[str, Any]:
 
 
 def _methods(records: Sequence[Record]) -> list[Method]:
-    groups: dict[str, list[Record]] = {}
+    groups: dict[str, dict[Seeds, list[Record]]] = {}
     for record in records:
-        group = groups.setdefault(_key([record.algorithm, algorithm_settings(record)]), [])
-        for other in group:
-            if other.seeds == record.seeds:
-                raise UserError(
-                    f"{other.folder} and {record.folder} hold the same trial ({record.algorithm}, "
-                    f"{_seeds(record.seeds)}); report one of them"
-                )
-        group.append(record)
-    firsts = [group[0] for group in groups.values()]
+        group = groups.setdefault(_key([record.algorithm, algorithm_settings(record)]), {})
+        group.setdefault(record.seeds, []).append(record)
+    # Of a trial that several folders hold, the one that came furthest counts, and of those the first.
+    chosen = [
+        {seeds: max(same, key=lambda r: (r.finished, len(r.rows))) for seeds, same in sorted(group.items())}
+        for group in groups.values()
+    ]
+    firsts = [next(iter(group.values())) for group in chosen]
     found: list[Method] = []
-    for first, group in zip(firsts, groups.values(), strict=True):
+    for first, group, all in zip(firsts, chosen, groups.values(), strict=True):
         like = [algorithm_settings(other) for other in firsts if other.algorithm == first.algorithm]
         mine = algorithm_settings(first)
         told = ",".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in _differing(mine, like).items())
         name = f"{first.algorithm}:{told}" if told else first.algorithm
-        found.append(Method(name, sorted(group, key=lambda record: record.seeds)))
+        twins = [record for same in all.values() for record in same if record is not group[record.seeds]]
+        found.append(Method(name, list(group.values()), tuple(twins)))
     return found
 
 

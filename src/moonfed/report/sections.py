@@ -29,6 +29,7 @@ def accuracy_table(setting: Setting, name: str) -> Table:
         ends = NONE
         if gap is not None and gap.low is not None and gap.high is not None:
             ends = f"{100 * gap.low:+.1f} to {100 * gap.high:+.1f}"
+            ends += "" if gap.n == len(base.rows) else f" ({gap.n} pairs)"
         seeds = f"{len(method.rows)} of {len(method.records)}"
         rows.append([method.name, seeds, spread(method.last_ten), spread(method.last), shown, ends])
     window = _window(base)
@@ -111,6 +112,8 @@ def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> 
         cells = [method.name, _rounds(found)]
         cells.append(NONE if mean is None else f"{base.rounds / mean:.1f} times")
         cells.append(NONE if mean is None or own is None else f"{own / mean:.1f} times")
+        size = [value for name in ("bytes_up", "bytes_down") if (value := method.mean(name)) is not None]
+        cells.append(NONE if mean is None else f"{mean * sum(size) / 1e6:.1f}")
         rows.append(cells + [_rounds(setting.reached(method, target)) for target in targets])
     return Table(
         name,
@@ -120,6 +123,7 @@ def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> 
             "rounds",
             f"speed-up over the {base.rounds} rounds of {base.name}",
             f"speed-up over the first time of {base.name}",
+            "MB until then",
             *(f"rounds to {100 * target:g} %" for target in targets),
         ],
         rows,
