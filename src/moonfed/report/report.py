@@ -40,7 +40,8 @@ def setting_sections(
     found = [Section(setting.title, blocks)]
     if any(method.rows for method in setting.methods):
         found.append(Section("Round by round", [part.curve_pictures(setting, name)], 3))
-        found.append(Section("Rounds to accuracy", [part.rounds_table(setting, f"{name}-rounds", targets)], 3))
+        if len(setting.methods) > 1 or targets:
+            found.append(Section("Rounds to accuracy", [part.rounds_table(setting, f"{name}-rounds", targets)], 3))
         found.append(Section("Cost", [part.cost_table(setting, f"{name}-cost")], 3))
     found.append(split_section(setting, name))
     seen = feature_section(setting, name, tsne, say) if tsne else None

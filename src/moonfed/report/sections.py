@@ -31,6 +31,8 @@ def accuracy_table(setting: Setting, name: str) -> Table:
             ends = f"{100 * gap.low:+.1f} to {100 * gap.high:+.1f}"
             ends += "" if gap.n == len(base.rows) else f" ({gap.n} pairs)"
         seeds = f"{len(method.rows)} of {len(method.records)}"
+        if method.partial and method.rows:
+            seeds += f", round {method.rounds} of {method.records[0].config.train.rounds}"
         rows.append([method.name, seeds, spread(method.last_ten), spread(method.last), shown, ends])
     window = _window(base)
     columns = ["method", "seeds", f"mean of {window}, %", "last round, %"]
