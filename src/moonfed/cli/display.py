@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 from types import FrameType
 
 from rich.console import Console, RenderableType
@@ -120,13 +121,24 @@ def working(patience: float = 2.0) -> Iterator[Callable[[str], None]]:
     if console.is_terminal and not console.is_dumb_terminal:
         with console.status("") as status:
             yield lambda line: status.update(Text(line))
-    else:
+        return
+    now = ["working"]
 
-        def say(line: str) -> None:
-            if time.perf_counter() - began > patience:
-                console.print(f"{line}, {time.perf_counter() - began:.0f} s", markup=False)
+    def tell() -> None:
+        console.print(f"{now[0]}, {time.perf_counter() - began:.0f} s", markup=False)
 
+    def say(line: str) -> None:
+        now[0] = line
+        if time.perf_counter() - began > patience:
+            tell()
+
+    first = Timer(patience, tell)  # a step that began before and lasts
+    first.daemon = True
+    first.start()
+    try:
         yield say
+    finally:
+        first.cancel()
 
 
 def _mean(values: list[float]) -> float:

@@ -33,8 +33,7 @@ def split_section(setting: Setting, name: str) -> Section:
     drawn: list[Picture] = []
     for seed, record in sorted(by_split.items())[:MOST_SPLITS]:
         try:
-            load(record)
-            split = describe_split(record.config)
+            split = describe_split(record.config, load(record))
         except UserError as error:
             return Section(title, [Paragraph(f"Not drawn: {error}.", warns=True)], 3)
         sizes = split["sizes"]
