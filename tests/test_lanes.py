@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from moonfed.core.seeds import torch_seeded
-from moonfed.engines.lanes import CPU, GPU, TENSOR_CORES, SideBySide
+from moonfed.engines.lanes import CPU, GPU, HALF, TF32, SideBySide
 
 LANES = 3
 
@@ -28,7 +28,7 @@ class Layers(nn.Module):
         return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-@pytest.mark.parametrize("layout", [CPU, GPU, TENSOR_CORES])
+@pytest.mark.parametrize("layout", [CPU, GPU, TF32, HALF])
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups", "bias"), [(1, 0, 1, 1, True), (2, 1, 2, 2, False), (1, 2, 1, 1, False)]
 )
@@ -52,7 +52,7 @@ def test_a_net_of_lanes_gives_each_lane_its_own_output_and_gradient(layout, stri
             assert torch.allclose(grad[lane], own, atol=1e-10)
 
 
-@pytest.mark.parametrize("layout", [CPU, GPU, TENSOR_CORES])
+@pytest.mark.parametrize("layout", [CPU, GPU, TF32, HALF])
 def test_lanes_may_share_a_picture_or_a_weight(layout):
     with torch_seeded(0, "lanes", "shared"):
         x, w = torch.randn(4, 3, 9, 9), torch.randn(LANES, 6, 3, 3, 3)

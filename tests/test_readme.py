@@ -8,14 +8,12 @@ import pytest
 
 from moonfed.cli.main import _main
 from moonfed.data import DATASETS
+from moonfed.run.speed import PROFILES
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
-SHORT = {
-    "run": ["--epochs", "1"],
-    "compare": ["--epochs", "1", "--rounds", "1", "--model", "mlp"],
-    "report": ["--tsne", "0"],
-}
+QUICK = ["--epochs", "1", "--rounds", "1", "--model", "mlp"]
+SHORT = {"run": ["--epochs", "1"], "compare": QUICK, "sweep": QUICK, "report": ["--tsne", "0"]}
 
 
 def blocks(language: str) -> list[str]:
@@ -34,7 +32,10 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert name is not None
     Path(name[1]).write_text(toml)
     found = commands()
-    assert {line[1] for line in found} == {"run", "compare", "partition", "runs", "report", "data"}
+    assert {line[1] for line in found} == {"run", "compare", "sweep", "partition", "runs", "report", "bench", "data"}
+    monkeypatch.setitem(
+        PROFILES, "cpu", PROFILES["cpu"]._replace(rows=1280, check_epochs=1, epochs=1, repeats=1, warm=0)
+    )
     for words in found:
         if words[1] == "data":  # what it fetches is not for a test without a network; tests/test_datasets.py has that
             assert words[2] == "get"

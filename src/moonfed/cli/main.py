@@ -1,4 +1,4 @@
-"""moonfed run, compare, partition, runs, report, bench, data."""
+"""moonfed run, compare, sweep, partition, runs, report, bench, data."""
 
 import json
 import sys
@@ -33,6 +33,7 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, to the same bits on a CPU")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 
 
@@ -82,9 +83,7 @@ def compare(
     methods: Annotated[
         list[str], typer.Argument(help="moon, fedavg, moon:mu=5, moon+fedavgm:server_momentum=0.9, ...")
     ],
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")
-    ] = None,
+    seeds: Seeds = None,
     out: Out = None,
     config: File = None,
     set: Set = None,
@@ -92,23 +91,45 @@ def compare(
     json: Json = False,
 ) -> None:
     """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
+    from moonfed.run.compare import plan_comparison
+
+    folder, plan = plan_comparison(methods, seeds, read_settings(given, config, set or []), out)
+    _run_together(folder, plan, resume, json, "method")
+
+
+@app.command()
+@with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
+def sweep(
+    given: Values,
+    seeds: Seeds = None,
+    out: Out = None,
+    config: File = None,
+    set: Set = None,
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Train one algorithm with every value of a grid, in shared stacks: moonfed sweep --mu 0.1,1,5,10 --seeds 0,1,2."""
+    from moonfed.run.sweep import plan_sweep
+
+    folder, plan = plan_sweep(seeds, read_settings(given, config, set or []), out)
+    _run_together(folder, plan, resume, json, "setting")
+
+
+def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], resume: bool, json: bool, kind: str) -> None:
+    """Run the trials of a plan and print what each of its lines came to."""
     from moonfed.report.summary import summaries
     from moonfed.report.table import compare_table
-    from moonfed.run.compare import plan_comparison
     from moonfed.run.session import run_trials
 
-    values = read_settings(given, config, set or [])
-    folder, plan = plan_comparison(methods, seeds, values, out)
     with showing() as display:
-        outcomes = run_trials(
-            [(c, path) for _, c, path in plan], resume, display.start, display.after_round, display.say
-        )
-    found = summaries([(method, outcome) for (method, _, _), outcome in zip(plan, outcomes, strict=True)])
+        trials = [(settings, path) for _, settings, path in plan]
+        outcomes = run_trials(trials, resume, display.start, display.after_round, display.say)
+    found = summaries([(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)])
     if json:
         _print_json([summary.as_json() for summary in found])
     else:
-        compare_table(found, outcomes[0].config)
-        typer.echo(f"runs: {folder}/METHOD/seed-N")
+        compare_table(found, outcomes[0].config, kind)
+        typer.echo(f"runs: {folder}/{kind.upper()}/seed-N")
     for outcome in outcomes:
         if outcome.failure is not None:
             raise RunFailed(_with_advice(outcome.failure, outcome.folder, len(outcome.rows)))

@@ -14,6 +14,10 @@ from moonfed.engines.stack import Held, Stack, Work, see
 from moonfed.engines.traces import flat_graph
 
 
+class CannotCapture(Exception):
+    """What a stack does cannot be captured: it asks the GPU for a number and decides by it, say."""
+
+
 class GraphedStack(Stack):
     """The same lanes in memory that never moves, kept from round to round."""
 
@@ -64,10 +68,6 @@ class GraphedStack(Stack):
     def _captured(self, name: str, act: Callable[..., None], trees: Any) -> torch.cuda.CUDAGraph:
         """Capture a function that reads and writes only these trees."""
 
-        def run() -> None:
-            self.place.zero_()
-            acting()
-
         acting: Callable[[], None] = lambda: act(self.work, *trees)  # noqa: E731 - may be replaced
         if self.compile is not None:
             self.compile(f"compiling the {name} of {self.width} lanes; this takes up to a minute, once on a machine")
@@ -77,16 +77,25 @@ class GraphedStack(Stack):
             except Exception as error:  # whatever the compiler cannot do, the plain operations can
                 acting = lambda: act(self.work, *trees)  # noqa: E731
                 self.compile(f"the {name} runs uncompiled: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+        try:
+            return self._capture(acting)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise CannotCapture(str(error).strip().splitlines()[0][:160]) from error
+
+    def _capture(self, act: Callable[[], None]) -> torch.cuda.CUDAGraph:
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside), torch.no_grad():
             for _ in range(2):  # libraries choose their kernels and take their memory before the capture
-                run()
+                self.place.zero_()
+                act()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         self.place.zero_()
         with torch.cuda.graph(graph), torch.no_grad():
-            acting()
+            act()
         return graph
 
 

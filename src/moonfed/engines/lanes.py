@@ -3,7 +3,7 @@
 vmap hands a convolution its lanes as one more axis and would copy them into place, layer after layer. Here the lanes
 of a picture lie beside its channels in memory from the first convolution on, so that a layer of all lanes is one
 grouped convolution and little is copied. A CPU wants [batch, height, width, lane, channel]: its kernels are slow in the
-other order. A GPU wants [batch, lane, channel, height, width] and, for its tensor cores, channels in fours and eights.
+other order. A GPU wants [batch, lane, channel, height, width] and, in bf16, channels in fours and eights.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,14 @@ class Layout(NamedTuple):
     channels_last: bool
     pad_in: int = 1  # channels of a convolution's input and output are filled up with zeros to a multiple of these
     pad_out: int = 1
+    flipped: bool = False  # whether what flows back to a convolution's input is computed as a convolution forwards
     frozen: bool = False  # whether frozen lanes have an operation of their own
 
 
 CPU = Layout(channels_last=True)
 GPU = Layout(channels_last=False)
-TENSOR_CORES = Layout(channels_last=False, pad_in=4, pad_out=8, frozen=THERE)
+TF32 = Layout(channels_last=False, pad_in=4, pad_out=8, flipped=True)
+HALF = Layout(channels_last=False, pad_in=4, pad_out=8, frozen=THERE)
 
 
 class _Lanes(Function):
@@ -49,6 +51,29 @@ class _Lanes(Function):
     @staticmethod
     def vmap(info: Any, dims: Any, plain: Any, stacked: Callable[..., Tensor], *args: Any) -> tuple[Tensor, int]:  # type: ignore[override]
         return stacked(info.batch_size, dims[2:], *args), 1
+
+
+class _Flipped(Function):
+    """A convolution of groups whose gradient for the input is a convolution with the weights turned round.
+
+    It is the same sum; cuDNN does it in one kernel in TF32, where its own kernel for it works group by group.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, edge: tuple[int, int], groups: int) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x, w)
+        ctx.edge, ctx.groups, ctx.biased = edge, groups, b is not None
+        return F.conv2d(x, w, b, 1, edge, 1, groups)
+
+    @staticmethod
+    def backward(ctx: Any, made: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, w = ctx.saved_tensors
+        turned = w.unflatten(0, (ctx.groups, -1)).transpose(1, 2).flip(-2, -1).flatten(0, 1)
+        edge = [size - 1 - own for size, own in zip(w.shape[2:], ctx.edge, strict=True)]
+        of_x = F.conv2d(made, turned, None, 1, edge, 1, ctx.groups)
+        sizes = ([w.shape[0]], [1, 1], list(ctx.edge), [1, 1], False, [0, 0], ctx.groups, [False, True, False])
+        of_w = torch.ops.aten.convolution_backward(made, x, w, *sizes)[1]
+        return of_x, of_w, made.sum((0, 2, 3)) if ctx.biased else None, None, None
 
 
 class SideBySide(TorchFunctionMode):
@@ -112,7 +137,17 @@ def _conv2d(
         if layout.channels_last:
             w = w.contiguous(memory_format=torch.channels_last)
         b = None if b is None else b.flatten()
-        made = F.conv2d(_merged(layout, x), w, b, stride, padding, dilation, groups * lanes)  # type: ignore[arg-type]
+        edge = _pair(padding)
+        simple = (
+            _pair(stride) == _pair(dilation) == (1, 1)
+            and edge is not None
+            and edge[0] < w.shape[2]
+            and edge[1] < w.shape[3]
+        )
+        if layout.flipped and x.requires_grad and simple:
+            made = _Flipped.apply(_merged(layout, x), w, b, edge, groups * lanes)
+        else:
+            made = F.conv2d(_merged(layout, x), w, b, stride, padding, dilation, groups * lanes)  # type: ignore[arg-type]
         return made.unflatten(1, (lanes, -1))[:, :, :out]
 
     def plain(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:

@@ -12,8 +12,8 @@ from moonfed.core.errors import RunFailed
 from moonfed.core.tree import pack
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
-from moonfed.engines.graphs import GraphedStack
-from moonfed.engines.lanes import CPU, GPU, TENSOR_CORES, SideBySide
+from moonfed.engines.graphs import CannotCapture, GraphedStack
+from moonfed.engines.lanes import CPU, GPU, HALF, TF32, SideBySide
 from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, float_settings, on, prepare, reached
 from moonfed.engines.passage import pass_through
 from moonfed.engines.precision import in_precision, numerics
@@ -21,7 +21,7 @@ from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, sc
 from moonfed.engines.stack import CACHE, Held, Stack, Work
 from moonfed.engines.traces import Traces
 
-KEPT = 4  # stacks whose graphs and memory are kept on a GPU
+KEPT = 12  # stacks whose graphs and memory are kept on a GPU: as many methods may share a command without recompiling
 OVERHEAD = {"cpu": 1.0, "cuda": 7.0}  # what a step costs however few lanes it has, in lanes; measured
 
 
@@ -34,6 +34,7 @@ class Stacked:
         self.widest = widest_layer(nets.frozen, data)
         self.most = options.lanes or 10**6  # falls when memory runs out
         self.kept: dict[Hashable, GraphedStack] = {}
+        self.uncaptured: set[Hashable] = set()
         self.traces = Traces()
         self.room: dict[Hashable, int] = {}  # most lanes of a shape
 
@@ -50,18 +51,23 @@ class Stacked:
         return [done[i] for i in range(len(jobs))]
 
     def _fit(self, shape: Hashable, jobs: Sequence[Job]) -> list[Done]:
-        """Run a stack; where it does not fit into memory, run it again with half as many lanes."""
+        """Run a stack; where it cannot be captured or does not fit into memory, run it again another way."""
         while True:
             try:
                 return self._run(shape, jobs)
             except torch.OutOfMemoryError:
                 pass  # outside of the except clause, so that what the failed stack held is let go
+            except CannotCapture as error:
+                self.kept.pop(shape, None)
+                self.uncaptured.add(shape)
+                self.options.say(f"steps run one operation at a time: they cannot be captured ({error})")
+                continue
             self.kept.clear()
             torch.cuda.empty_cache()
             if self.most <= 1:
-                raise RunFailed("one party alone does not fit into the GPU's memory; use a smaller --batch")
+                raise RunFailed("one party alone does not fit into memory; use a smaller --batch")
             self.most = min(self.most, len(jobs)) // 2
-            self.options.say(f"out of GPU memory: going on with {self.most} lanes")
+            self.options.say(f"out of memory: going on with {self.most} lanes")
 
     def _run(self, shape: Hashable, jobs: Sequence[Job]) -> list[Done]:
         held = [Held(*prepare(job)) for job in jobs]
@@ -83,7 +89,7 @@ class Stacked:
         if had and width <= had.width <= 2 * width:
             return had, schedule(lengths, had.width, chunk)
         work = self._work(shape, local, alone=width == 1)
-        if not self.cuda:
+        if not self.cuda or shape in self.uncaptured:
             return Stack(work, width, chunk, like), schedule(lengths, width, chunk)
         self.kept.pop(shape, None)
         while len(self.kept) >= KEPT:  # the oldest makes room
@@ -93,7 +99,7 @@ class Stacked:
         return self.kept[shape], schedule(lengths, width, chunk)
 
     def _work(self, shape: Hashable, local: Local, alone: bool) -> Work:
-        layout = CPU if not self.cuda else GPU if self.options.precision == "fp32" else TENSOR_CORES
+        layout = {"fp32": GPU, "tf32": TF32, "bf16": HALF}[self.options.precision] if self.cuda else CPU
         lanes = None if alone else SideBySide(layout)
         if alone or self.cuda:  # a lone net may decide by its numbers what to do; a GPU has graphs
             return Work(self.nets, self.data, local, lanes, self.widest)

@@ -13,12 +13,12 @@ from moonfed.run.config import Config
 from moonfed.run.speed import Measured
 
 
-def compare_table(found: Sequence[Summary], config: Config) -> None:
-    """Print the comparison of methods, the best mean in bold."""
+def compare_table(found: Sequence[Summary], config: Config, kind: str = "method") -> None:
+    """Print the comparison of methods or settings, the best mean in bold."""
     means = [s.mean for s in found if s.mean is not None]
     base = next((s for s in found if s.method == "fedavg" and s.mean is not None), None)
     table = _table(title=_setting(config))
-    table.add_column("method", no_wrap=True)
+    table.add_column(kind, no_wrap=True)
     table.add_column("test accuracy", justify="right", no_wrap=True)
     table.add_column("by seed", no_wrap=False)
     if base is not None:

@@ -1,6 +1,7 @@
 """Several methods over several seeds, as trials of one stack."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,12 @@ def plan_comparison(
     methods: list[str], seeds: str | None, values: dict[str, dict[str, Any]], folder: Path | None
 ) -> tuple[Path, list[tuple[str, Config, Path]]]:
     """List the trials of a comparison: method, settings and folder of each, under one folder."""
-    alone = values.get("run", {}).get("seed")
-    if seeds is not None and alone is not None:
-        raise UserError(f"--seed {alone} and --seeds {seeds} say the same thing twice; use one of them")
+    numbers = read_seeds(seeds, values)
     if values.get("algorithm"):
         named = ", ".join(f"algorithm.{name}" for name in values["algorithm"])
         raise UserError(
             f"compare takes its algorithms as METHOD arguments, moon:mu=5 for one, got {named} as a setting"
         )
-    numbers = _seeds(SEEDS if seeds is None and alone is None else str(alone) if seeds is None else seeds)
     if len(set(methods)) < len(methods):
         raise UserError(f"each method once, please: {' '.join(methods)}")
     trials: list[tuple[str, Config]] = []
@@ -31,10 +29,22 @@ def plan_comparison(
         for seed in numbers:
             run = values.get("run", {}) | {"seed": seed}
             trials.append((method, make_config(values | {"algorithm": parse_method(method), "run": run})))
-    dataset = trials[0][1].data.dataset
-    key = hashlib.sha256(" ".join(sorted(identity(c) for _, c in trials)).encode()).hexdigest()[:6]
-    top = folder or Path("runs") / f"compare-{dataset}-{key}"
+    top = folder or top_folder("compare", [config for _, config in trials])
     return top, [(m, c, top / _slug(m) / f"seed-{c.run.seed}") for m, c in trials]
+
+
+def read_seeds(seeds: str | None, values: dict[str, dict[str, Any]]) -> list[int]:
+    """Read the seeds of several trials: those of --seeds, or the one of --seed, or three."""
+    alone = values.get("run", {}).get("seed")
+    if seeds is not None and alone is not None:
+        raise UserError(f"--seed {alone} and --seeds {seeds} say the same thing twice; use one of them")
+    return _seeds(seeds if seeds is not None else SEEDS if alone is None else str(alone))
+
+
+def top_folder(command: str, configs: Sequence[Config]) -> Path:
+    """Name the folder of several trials by what they are, so that the same command finds it again."""
+    key = hashlib.sha256(" ".join(sorted(identity(config) for config in configs)).encode()).hexdigest()[:6]
+    return Path("runs") / f"{command}-{configs[0].data.dataset}-{key}"
 
 
 def parse_method(text: str) -> dict[str, Any]:

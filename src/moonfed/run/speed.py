@@ -110,10 +110,14 @@ class Measured:
 
 
 def measure(
-    device: torch.device, say: Callable[[str], None], only: Sequence[str] = (), lanes: Sequence[int] = ()
+    device: torch.device,
+    say: Callable[[str], None],
+    only: Sequence[str] = (),
+    lanes: Sequence[int] = (),
+    profile: Profile | None = None,
 ) -> Measured:
-    """Time every way of a device's profile; only names the ways to take, lanes the widths to try as well."""
-    profile = PROFILES[device.type]
+    """Time every way of a profile, the device's by default; only names ways to take, lanes widths to try as well."""
+    profile = profile or PROFILES[device.type]
     found = Measured(_machine(device))
     wanted = [m for m in profile.modes if not only or f"{m[0]}-{m[1]}" in only]
     for augmented in (True, False):
@@ -129,7 +133,7 @@ def measure(
                 for count in profile.trials:
                     if not augmented and (count != max(profile.trials) or (precision == "fp32" and len(wanted) > 1)):
                         continue
-                    say(f"{way} {precision}, {algorithm}, {count} trials{'' if augmented else ', no augmentation'}")
+                    say(f"{way} {precision}, {algorithm}, trials: {count}{'' if augmented else ', no augmentation'}")
                     options = Options(precision, compile=compiled, say=say)
                     check = plain if count == 1 else None
                     found.timings.append(_timing(way, algorithm, data, count, options, profile, check))

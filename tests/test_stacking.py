@@ -1,0 +1,208 @@
+"""How the stacked engine goes about its work changes nothing but its speed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._C import _functorch  # pyright: ignore
+from worlds import bench_for, gap, run_one, same_bits, settings, some_digits, trained
+
+from moonfed.core.errors import RunFailed
+from moonfed.core.tree import tree_map
+from moonfed.engines import Nets, nets_of, pick_engine, traces
+from moonfed.engines.local import PLAIN, Options
+from moonfed.engines.precision import in_precision, numerics
+from moonfed.engines.stacked import Stacked
+from moonfed.models import EncoderSpec, Model
+from moonfed.models.cnn import Cnn
+from moonfed.models.model import Encoder
+from moonfed.run.loop import make_jobs, run_rounds
+from moonfed.run.trial import Bench, resolve, set_up
+
+
+def run_with(config, engine, data=None):
+    """Run a config to its end with an engine made from networks, data and options."""
+    bench = bench_for(config, "sequential", data)
+    bench = bench._replace(engine=engine(bench.nets, bench.data))
+    trial = set_up(resolve(config, bench.data), bench)
+    run_rounds([trial], bench, lambda trial, settled: None)
+    assert trial.failure is None
+    return trial
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+@pytest.mark.parametrize("name", ["moon", "scaffold", "fednova", "solo"])
+def test_few_lanes_give_what_many_give_though_parties_wait_in_the_middle_of_their_round(float64, name, lanes):
+    config = settings(name, train__rounds=2, train__epochs=3, data__parties=5)
+    few = run_with(config, lambda nets, data: Stacked(nets, data, Options(lanes=lanes)))
+    alone = run_one(config)
+    assert gap((few.state, few.memory), (alone.state, alone.memory)) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["moon", "scaffold", "fedavg"])
+def test_a_step_written_down_gives_the_same_bits(name, monkeypatch):
+    config = settings(name, model__model="cnn", train__rounds=2, train__epochs=4)
+    engines = []
+
+    def stacked(nets, data):
+        engines.append(Stacked(nets, data))
+        return engines[-1]
+
+    plain = run_with(config, stacked)
+    monkeypatch.setattr(traces, "AFTER", 3)
+    written = run_with(config, stacked)
+    assert not engines[0].traces.written
+    assert any(found is not None for found in engines[1].traces.written.values())
+    assert same_bits((plain.state, plain.memory), (written.state, written.memory))
+
+
+class Undecided(Encoder):
+    """An encoder that decides by its numbers what to do: vmap cannot know what to do for all lanes at once."""
+
+    features = 8
+
+    def __init__(self, spec: EncoderSpec) -> None:
+        super().__init__(spec)
+        self.layer = nn.Linear(spec.channels * spec.height * spec.width, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.layer(x.flatten(1))
+        return out if bool(out.sum() > 0) else -out
+
+
+def own_net(encoder: Encoder) -> Nets:
+    return nets_of(Model(encoder, 10, 4))
+
+
+def cohort_of(nets: Nets, options: Options, device: str = "cpu"):
+    """The first cohort of a tiny MOON federation with an own network, trained by the stacked engine."""
+    data = some_digits(device=device)
+    nets = Nets(*(net.to(device) for net in nets))
+    config = resolve(settings("moon", data__parties=4), data)
+    bench = Bench(data, nets, Stacked(nets, data, options))
+    trial = set_up(config, bench)
+    model = {k: v.detach().clone() for k, v in nets.training.named_parameters()}
+    trial.state = trial.state._replace(model=trial.state.model._replace(weights=model))
+    jobs = make_jobs(trial, bench)
+    return jobs, lambda: bench.engine.run_cohort(jobs)
+
+
+def test_a_net_that_cannot_be_stacked_trains_its_parties_in_turn_and_says_so_once():
+    said: list[str] = []
+    nets = own_net(Undecided(EncoderSpec(1, 8, 8)))
+    jobs, train = cohort_of(nets, Options(say=said.append))
+    done = train()
+    train()
+    assert len(said) == 1
+    assert said[0].startswith("parties train in turn: the network or the rule cannot be stacked")
+    assert "\n" not in said[0]
+    assert [result.upload.steps for result in done] == [len(job.plan.rows) for job in jobs]
+    assert all(float(result.upload.delta["head.weight"].abs().sum()) > 0 for result in done)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time():
+    said: list[str] = []
+    jobs, train = cohort_of(own_net(Undecided(EncoderSpec(1, 8, 8))), Options(say=said.append), "cuda")
+    assert len(train()) == len(jobs)
+    train()
+    assert [line.split(":")[0] for line in said] == ["parties train in turn", "steps run one operation at a time"]
+
+
+class Broken(Undecided):
+    """An encoder that fails whoever calls it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("no such thing")
+
+
+def test_a_net_that_fails_by_itself_is_no_matter_of_stacking():
+    net = own_net(Undecided(EncoderSpec(1, 8, 8)))
+    _, train = cohort_of(net, PLAIN)
+    for module in net:
+        vars(module.encoder)["forward"] = Broken(EncoderSpec(1, 8, 8)).forward
+    with pytest.raises(ValueError, match="no such thing"):
+        train()
+
+
+class Hungry(Undecided):
+    """An encoder that runs out of memory whenever more than some lanes come at once."""
+
+    most = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.layer(x.flatten(1))
+        lanes = _functorch.get_unwrapped(out).shape[0] if _functorch.is_batchedtensor(out) else 1
+        if lanes > self.most:
+            raise torch.OutOfMemoryError(f"{lanes} lanes")
+        return out
+
+
+def test_out_of_memory_halves_the_stack_and_goes_on():
+    said: list[str] = []
+    jobs, train = cohort_of(own_net(Hungry(EncoderSpec(1, 8, 8))), Options(say=said.append))
+    done = train()
+    assert len(done) == len(jobs) == 4
+    assert said == ["out of memory: going on with 2 lanes"]
+    train()
+    assert len(said) == 1, "it remembers"
+
+
+def test_one_party_too_large_for_memory_fails_with_a_word_to_the_user():
+    nets = own_net(Hungry(EncoderSpec(1, 8, 8)))
+    _, train = cohort_of(nets, PLAIN)
+    for net in nets:
+        vars(net.encoder)["most"] = 0
+    with pytest.raises(RunFailed, match="smaller --batch"):
+        train()
+
+
+def test_precision_is_set_for_the_engine_alone_and_put_back():
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    for precision, expected in (("fp32", False), ("tf32", True), ("bf16", True)):
+        with numerics(precision):
+            assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == expected
+    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
+
+
+def test_bf16_works_in_bf16_and_gives_32_bits_without_touching_the_net_it_was_given():
+    nets = nets_of(Model(Cnn(EncoderSpec(1, 8, 8)), 10, 16))
+    x = torch.rand(4, 1, 8, 8)
+    exact, half = nets.frozen(x), in_precision(nets, "bf16").frozen(x)
+    assert {part.dtype for part in half} == {torch.float32}
+    assert 0 < gap(exact, half) < 0.05
+    assert same_bits(exact, nets.frozen(x))
+    assert in_precision(nets, "tf32") is nets
+
+
+def test_a_cpu_has_one_precision_whatever_is_asked():
+    bench = bench_for(settings("fedavg"))
+    for precision in ("auto", "bf16", "tf32"):
+        engine = pick_engine("auto", bench.nets, bench.data, replace(PLAIN, precision=precision))
+        assert isinstance(engine, Stacked)
+        assert engine.options.precision == "fp32"
+
+
+def test_what_anchors_say_is_looked_up_only_where_rows_do_not_change(float64):
+    config = settings("moon", train__rounds=2, train__epochs=3)
+    still = some_digits()
+    moving = replace(still, recipe=still.recipe._replace(pad=1, flip=True))
+    for data in (still, moving):
+        (one,), _ = trained(config, "sequential", data)
+        two = run_with(config, lambda nets, data: Stacked(nets, data), data)
+        assert gap(one.state, two.state) < 1e-10
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("precision", "near"), [("fp32", 2e-3), ("tf32", 5e-2), ("bf16", 0.3)])
+@pytest.mark.parametrize("name", ["moon", "scaffold"])
+def test_a_compiled_stack_on_a_gpu_ends_where_the_sequential_engine_ends(name, precision, near):
+    config = settings(name, model__model="cnn", train__rounds=2)
+    here = run_one(config)
+    options = Options(precision, compile=True)
+    there = run_with(config, lambda nets, data: Stacked(nets, data, options), some_digits(device="cuda"))
+    back = tree_map(lambda t: t.cpu(), there.state.model.weights)
+    start = set_up(resolve(config, some_digits()), bench_for(config)).state.model.weights
+    for name, end in here.state.model.weights.items():
+        assert float((back[name] - end).norm() / (end - start[name]).norm()) < near, name
