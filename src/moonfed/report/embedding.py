@@ -40,5 +40,5 @@ def panel(places: Any, labels: Tensor, title: str) -> Figure:
             axes.text(x, y, str(k), fontsize=8.5, ha="center", va="center", bbox=box | {"alpha": 0.88})
         axes.set_xticks([])
         axes.set_yticks([])
-        axes.set_title(title, fontsize=11)
+        axes.set_title(title, fontsize=min(11, 340 / len(title)))
     return figure

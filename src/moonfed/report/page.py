@@ -103,12 +103,14 @@ def _row(table: Table, place: int) -> str:
     cells: list[str] = []
     for i, (name, cell) in enumerate(zip(table.columns, table.rows[place], strict=True)):
         long = any(len(word) > LONG_WORD for word in cell.split())
+        text = re.sub(r"([:,/=+_-])", r"\1<wbr>", escape(cell)) if long else escape(cell)
         kind = _kind(table, i, long)
         if i == 0:
             dot = f'<i style="background:{table.colours[place]}" aria-hidden="true"></i>' if table.colours else ""
-            cells.append(f'<th role="rowheader" scope="row"{kind}>{dot}{escape(cell)}</th>')
+            text = f'<span class="dotted">{dot}<span>{text}</span></span>' if dot else text
+            cells.append(f'<th role="rowheader" scope="row"{kind}>{text}</th>')
         else:
-            cells.append(f'<td role="cell" data-name="{escape(name)}"{kind}>{escape(cell)}</td>')
+            cells.append(f'<td role="cell" data-name="{escape(name)}"{kind}>{text}</td>')
     return f'<tr role="row">{"".join(cells)}</tr>'
 
 

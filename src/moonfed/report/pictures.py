@@ -68,9 +68,9 @@ def feature_section(setting: Setting, name: str, rows: int, say: Say = lambda li
             continue
         wide, classes, rows = found.shape[1], data.classes, len(sample)
         whose = f"{method.name}, {which}"
-        picture = panel(embed(found), data.test_labels[sample], whose)
+        picture = panel(embed(found), data.test_labels[sample], method.name)
         alt = f"t-SNE of the features of {len(sample)} test rows in {whose}, coloured by class."
-        drawn.append(Picture(f"{name}-tsne-{slug(method.name)}", picture, alt, f"Seed {record.seeds[1]}."))
+        drawn.append(Picture(f"{name}-tsne-{slug(method.name)}", picture, alt, f"{whose}, seed {record.seeds[1]}"))
     if drawn:
         some = f" of the first {SHOWN} of {classes} classes" if classes > SHOWN else ""
         told = (

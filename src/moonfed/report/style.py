@@ -29,7 +29,9 @@ thead th { color: var(--quiet); font-size: .85rem; border-bottom: 1.5px solid va
 tbody th { font-weight: 600; }
 .number { text-align: right; }
 td.number { white-space: nowrap; }
-tbody th i { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
+.dotted { display: flex; align-items: baseline; gap: .5em; }
+.dotted i { flex: none; width: .7em; height: .7em; border-radius: 50%; }
+.dotted span { min-width: 0; }
 .note, figcaption { color: var(--quiet); font-size: .87rem; line-height: 1.45; margin: .45rem 0 0; max-width: 44rem; }
 .pictures, .panels { display: grid; margin: 1rem 0; gap: 1.4rem 2rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); }
@@ -48,10 +50,10 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); color: var(--quiet
     padding: .45rem .75rem; margin: 0 0 .6rem; }
   .cards tbody th, .cards tbody td { border: 0; padding: .16rem 0; }
   .cards tbody td { display: flex; justify-content: space-between; gap: 1rem; text-align: right; white-space: normal; }
-  .cards tbody td::before { content: attr(data-name); color: var(--quiet); text-align: left; flex: 0 1 45%; }
+  .cards tbody td::before { content: attr(data-name); color: var(--quiet); text-align: left; flex: 0 0 42%;
+    overflow-wrap: normal; }
   .cards tbody td:empty { display: none; }
   .cards .long { min-width: 0; }
-  th, td { overflow-wrap: anywhere; }
 }
 @media print {
   @page { margin: 16mm; }
