@@ -13,7 +13,7 @@ from moonfed.run.speed import PROFILES
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
 QUICK = ["--epochs", "1", "--rounds", "1", "--model", "mlp"]
-SHORT = {"run": ["--epochs", "1"], "compare": QUICK, "sweep": QUICK}
+SHORT = {"run": ["--epochs", "1"], "compare": QUICK, "sweep": QUICK, "report": ["--tsne", "0"]}
 
 
 def blocks(language: str) -> list[str]:
@@ -32,7 +32,8 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert name is not None
     Path(name[1]).write_text(toml)
     found = commands()
-    assert {line[1] for line in found} == {"run", "compare", "sweep", "partition", "runs", "bench", "data", "reproduce"}
+    known = {"run", "compare", "sweep", "partition", "runs", "report", "bench", "reproduce", "data"}
+    assert {line[1] for line in found} == known
     monkeypatch.setitem(
         PROFILES, "cpu", PROFILES["cpu"]._replace(rows=1280, check_epochs=1, epochs=1, repeats=1, warm=0)
     )

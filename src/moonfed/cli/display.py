@@ -3,8 +3,9 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 from types import FrameType
 
 from rich.console import Console, RenderableType
@@ -111,6 +112,33 @@ def showing() -> Iterator[Display]:
         raise RunFailed("stopped at once; go on from the last saved round with --resume") from None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def working(patience: float = 2.0) -> Iterator[Callable[[str], None]]:
+    """Say what is being done: in one live line on a terminal, elsewhere in lines once it has taken two seconds."""
+    console, began = stderr(), time.perf_counter()
+    if console.is_terminal and not console.is_dumb_terminal:
+        with console.status("") as status:
+            yield lambda line: status.update(Text(line))
+        return
+    now = ["working"]
+
+    def tell() -> None:
+        console.print(f"{now[0]}, {time.perf_counter() - began:.0f} s", markup=False)
+
+    def say(line: str) -> None:
+        now[0] = line
+        if time.perf_counter() - began > patience:
+            tell()
+
+    first = Timer(patience, tell)  # a step that began before and lasts
+    first.daemon = True
+    first.start()
+    try:
+        yield say
+    finally:
+        first.cancel()
 
 
 def _mean(values: list[float]) -> float:

@@ -1,4 +1,4 @@
-"""moonfed run, compare, sweep, partition, runs, bench, reproduce, data."""
+"""moonfed run, compare, sweep, partition, runs, report, bench, reproduce, data."""
 
 import json
 import sys
@@ -12,6 +12,7 @@ from moonfed.cli.bench import bench
 from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Values, configured, read_settings, with_settings
+from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
 from moonfed.core.errors import RunFailed, UserError
 
@@ -182,6 +183,7 @@ def runs(
         runs_table(found, folder)
 
 
+app.command()(report)
 app.command()(bench)
 app.command()(reproduce)
 app.add_typer(data, name="data")

@@ -21,7 +21,7 @@ from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, sc
 from moonfed.engines.stack import CACHE, Held, Stack, Work
 from moonfed.engines.traces import Traces
 
-KEPT = 4  # stacks whose graphs and memory are kept on a GPU
+KEPT = 12  # stacks whose graphs and memory are kept on a GPU: as many methods may share a command without recompiling
 OVERHEAD = {"cpu": 1.0, "cuda": 7.0}  # what a step costs however few lanes it has, in lanes; measured
 
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from moonfed.data import DATASETS
+from moonfed.data import DATASETS, Dataset
 from moonfed.data.partition import class_counts
 from moonfed.run.config import Config
 from moonfed.run.trial import resolve, split_rows
 
 
-def describe_split(config: Config) -> dict[str, Any]:
-    """Split the rows as a config says and count them by party and class."""
-    data = DATASETS[config.data.dataset]()
+def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any]:
+    """Split the rows as a config says and count them by party and class; the data is loaded if it is not given."""
+    data = data or DATASETS[config.data.dataset]()
     settings = resolve(config, data).data
     parts = split_rows(config, data)
     sizes = [len(part) for part in parts]

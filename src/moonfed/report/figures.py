@@ -1,0 +1,147 @@
+"""Figures in one fixed style that colour-blind readers can tell apart, as SVG in a page or as files."""
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from moonfed.data.disk import write_bytes
+from moonfed.report.stats import Interval
+
+# Okabe and Ito's palette without its yellow, which is lost on white; dashes tell lines apart without any colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (8, 2)))
+SIZE = (4.6, 3.3)  # inches: as wide as a phone shows it with its words still legible
+KINDS = ("svg", "pdf", "png")
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#5b6670",
+    "axes.labelcolor": "#1d2733",
+    "xtick.color": "#3c4650",
+    "ytick.color": "#3c4650",
+    "text.color": "#1d2733",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e6e8",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "pdf.fonttype": 42,
+}
+
+
+class Line(NamedTuple):
+    """One method's curve: its value by round for every seed that counts, and those that broke off."""
+
+    label: str
+    seeds: Sequence[Mapping[int, float]]  # round to value
+    broken: Sequence[Mapping[int, float]] = ()
+    style: int | None = None  # place in the palette; default: its place in the figure
+
+
+class Gap(NamedTuple):
+    """A method's difference to the base, as a fraction, and its place in the palette."""
+
+    label: str
+    found: Interval
+    style: int
+
+
+def colour(place: int) -> str:
+    """The colour of the method at a place; the palette begins anew after its end, with other dashes."""
+    return COLOURS[place % len(COLOURS)]
+
+
+def curves(lines: Sequence[Line], what: str, percent: bool = False) -> Figure:
+    """Draw the mean over the seeds by round, with a band from the lowest to the highest seed."""
+    scale = 100 if percent else 1
+    with matplotlib.rc_context(STYLE):
+        columns = _columns([line.label for line in lines])
+        more = 0.18 * (-(-len(lines) // columns) - 1)  # inches: the axes keep their height however many names there are
+        figure = Figure(figsize=(SIZE[0], SIZE[1] + more), layout="constrained")
+        axes = figure.subplots()
+        for place, line in enumerate(lines):
+            style = place if line.style is None else line.style
+            dash = DASHES[(style + style // len(COLOURS)) % len(DASHES)]
+            rounds = sorted(set.intersection(*(set(seed) for seed in line.seeds))) if line.seeds else []
+            by_round = [[scale * seed[r] for seed in line.seeds] for r in rounds]
+            if len(line.seeds) > 1:
+                ends = ([min(v) for v in by_round], [max(v) for v in by_round])
+                axes.fill_between(rounds, *ends, color=colour(style), alpha=0.16, linewidth=0)
+            mark = "o" if len(rounds) == 1 else ""
+            means = [statistics.fmean(v) for v in by_round]
+            axes.plot(rounds, means, color=colour(style), linestyle=dash, marker=mark, label=line.label)
+            for seed in line.broken:
+                values = [scale * v for v in seed.values()]
+                axes.plot(list(seed), values, color=colour(style), linewidth=0.8, linestyle=":")
+                axes.plot(list(seed)[-1:], values[-1:], color=colour(style), marker="x", linestyle="")
+        axes.set_xlabel("round")
+        axes.set_ylabel(f"{what}, %" if percent else what)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        if lines:
+            figure.legend(loc="outside upper left", ncols=columns, handlelength=2.4, columnspacing=1.0)
+    return figure
+
+
+def differences(gaps: Sequence[Gap], base: str) -> Figure:
+    """Draw differences to a base, in points of accuracy, with their intervals."""
+    with matplotlib.rc_context(STYLE | {"axes.grid.axis": "x"}):
+        figure = Figure(figsize=(SIZE[0], 0.9 + 0.36 * len(gaps)), layout="constrained")
+        axes = figure.subplots()
+        axes.axvline(0, color="#5b6670", linewidth=0.9)
+        for place, (_, found, style) in enumerate(gaps):
+            if found.low is not None and found.high is not None:
+                ends = [100 * found.low, 100 * found.high]
+                axes.plot(ends, [place, place], color=colour(style), linewidth=2.2, solid_capstyle="butt")
+            axes.plot([100 * found.mean], [place], color=colour(style), marker="o", markersize=6)
+        axes.set_yticks(range(len(gaps)), [gap.label for gap in gaps])
+        axes.set_ylim(len(gaps) - 0.4, -0.6)
+        axes.set_xlabel(f"points of accuracy against {base}")
+    return figure
+
+
+def svg(figure: Figure, name: str) -> str:
+    """The figure as an SVG element that needs nothing from outside; its ids are its own within a page."""
+    content = _drawn(figure, "svg", name, words=True).decode()
+    content = content[content.index("<svg") :]
+    content = re.sub(r"<metadata>.*?</metadata>", "", content, flags=re.DOTALL)
+    content = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", content).replace("xlink:href", "href")
+    content = re.sub(r'(<svg[^>]*?)\swidth="[^"]*"', r"\1", content, count=1)
+    content = re.sub(r'(<svg[^>]*?)\sheight="[^"]*"', r"\1", content, count=1)
+    prefix = re.sub(r"\W+", "-", name)
+    content = re.sub(r'\bid="', f'id="{prefix}-', content)
+    return re.sub(r"(url\(#|href=\"#)", rf"\g<1>{prefix}-", content).strip()
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as SVG, PDF and PNG."""
+    paths = [folder / f"{name}.{kind}" for kind in KINDS]
+    for path in paths:
+        write_bytes(path, _drawn(figure, path.suffix[1:], name))
+    return paths
+
+
+def _drawn(figure: Figure, kind: str, name: str, words: bool = False) -> bytes:
+    """Draw the same bytes for the same figure: no date, and ids that depend on its name alone."""
+    how = {"svg.hashsalt": name, "svg.fonttype": "none" if words else "path"}
+    stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[kind]
+    drawn = BytesIO()
+    with matplotlib.rc_context(STYLE | how):
+        figure.savefig(drawn, format=kind, dpi=200, metadata=stamp, transparent=words)
+    return drawn.getvalue()
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """How many names stand side by side above the axes: a letter takes 5.4 points, the sample of a line 36."""
+    room = 72 * SIZE[0] / (36 + 5.4 * max(map(len, labels), default=1))
+    return max(1, min(4, len(labels), int(room)))

@@ -1,0 +1,120 @@
+"""One HTML file that needs nothing beside it: no script, no font, no picture from elsewhere."""
+
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from moonfed.data.disk import write_bytes
+from moonfed.report.blocks import Block, Folded, Paragraph, Picture, Pictures, Section, Table
+from moonfed.report.figures import svg
+from moonfed.report.style import STYLE
+
+FEW = 2  # columns that a phone has room for
+LONG_WORD = 20  # letters, beyond which a word may be broken anywhere
+
+
+def write_page(title: str, sections: Sequence[Section], path: Path, lead: str = "", foot: str = "") -> None:
+    """Write sections as one self-contained page."""
+    write_bytes(path, page(title, sections, lead, foot).encode())
+
+
+def page(title: str, sections: Sequence[Section], lead: str = "", foot: str = "") -> str:
+    """Make the page; every word that comes from outside is escaped."""
+    names = [_anchor(place, section) for place, section in enumerate(sections)]
+    chapters = [(name, s) for name, s in zip(names, sections, strict=True) if s.depth == 2]
+    items = "".join(f'<li><a href="#{name}">{escape(s.title)}</a></li>' for name, s in chapters)
+    contents = f'<nav aria-label="Contents"><ol>{items}</ol></nav>' if len(chapters) > 1 else ""
+    body = "\n".join(_section(name, section) for name, section in zip(names, sections, strict=True))
+    top = f'<p class="lead">{escape(lead)}</p>' if lead else ""
+    bottom = f"<footer><p>{escape(foot)}</p></footer>" if foot else ""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>
+{STYLE}</style>
+</head>
+<body>
+<main>
+<header><h1>{escape(title)}</h1>{top}</header>
+{contents}
+{body}
+{bottom}
+</main>
+</body>
+</html>
+"""
+
+
+def _anchor(place: int, section: Section) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-")
+    return f"s{place + 1}-{words}"[:60].rstrip("-")
+
+
+def _section(name: str, section: Section) -> str:
+    blocks = "\n".join(_block(block) for block in section.blocks)
+    level = f"h{section.depth}"
+    heading = f'<{level} id="{name}">{escape(section.title)}</{level}>'
+    return f'<section aria-labelledby="{name}">\n{heading}\n{blocks}\n</section>'
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Paragraph(text, warns):
+            return f'<p class="warns" role="note">{escape(text)}</p>' if warns else f"<p>{escape(text)}</p>"
+        case Table():
+            return _table(block)
+        case Pictures(pictures, small):
+            kind = "panels" if small else "pictures"
+            return f'<div class="{kind}">\n' + "\n".join(_picture(picture) for picture in pictures) + "\n</div>"
+        case Folded(summary, blocks):
+            inner = "\n".join(_block(part) for part in blocks)
+            return f"<details>\n<summary>{escape(summary)}</summary>\n{inner}\n</details>"
+
+
+def _picture(picture: Picture) -> str:
+    drawing = svg(picture.figure, picture.name).replace(
+        "<svg", f'<svg role="img" aria-label="{escape(picture.alt)}"', 1
+    )
+    return f"<figure>{drawing}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+
+
+def _table(table: Table) -> str:
+    """Make a table; on a narrow screen each row becomes a card, whose cells carry their column's name."""
+    head = "".join(
+        f'<th role="columnheader" scope="col"{_kind(table, i)}>{escape(name)}</th>'
+        for i, name in enumerate(table.columns)
+    )
+    rows = "\n".join(_row(table, place) for place in range(len(table.rows)))
+    kind = ' class="cards"' if len(table.columns) > FEW else ""
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    return (
+        f'<div class="table"><table role="table"{kind}>\n<caption>{escape(table.caption)}</caption>\n'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>\n<tbody role="rowgroup">\n{rows}\n</tbody></table>'
+        f"{note}</div>"
+    )
+
+
+def _row(table: Table, place: int) -> str:
+    cells: list[str] = []
+    for i, (name, cell) in enumerate(zip(table.columns, table.rows[place], strict=True)):
+        long = any(len(word) > LONG_WORD for word in cell.split())
+        text = re.sub(r"([:,/=+_-])", r"\1<wbr>", escape(cell)) if long else escape(cell)
+        kind = _kind(table, i, long)
+        if i == 0:
+            dot = f'<i style="background:{table.colours[place]}" aria-hidden="true"></i>' if table.colours else ""
+            text = f'<span class="dotted">{dot}<span>{text}</span></span>' if dot else text
+            cells.append(f'<th role="rowheader" scope="row"{kind}>{text}</th>')
+        else:
+            cells.append(f'<td role="cell" data-name="{escape(name)}"{kind}>{text}</td>')
+    return f'<tr role="row">{"".join(cells)}</tr>'
+
+
+def _kind(table: Table, column: int, long: bool = False) -> str:
+    if column >= table.words:
+        return ' class="number"'
+    return ' class="long"' if long else ""

@@ -1,0 +1,70 @@
+"""What the encoder of a trained model makes of test rows."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from moonfed.algorithms import ALGORITHMS
+from moonfed.core.errors import UserError
+from moonfed.core.seeds import generator
+from moonfed.core.tree import under
+from moonfed.core.types import Snapshot, Tensors
+from moonfed.data.augment import normalise
+from moonfed.data.dataset import Dataset
+from moonfed.data.disk import read_tensors
+from moonfed.engines import nets_of
+from moonfed.engines.local import look
+from moonfed.run.checkpoint import Checkpoint
+from moonfed.run.config import Config
+from moonfed.run.folder import FINAL
+from moonfed.run.record import Record
+from moonfed.run.trial import build, net_spec, resolve
+
+BATCH = 500
+SHOWN = 10  # classes; more cannot be told apart by their colours
+
+
+def sample_rows(data: Dataset, rows: int) -> Tensor:
+    """Draw test rows of the first ten classes, the same ones for every model."""
+    known = np.flatnonzero(data.test_labels.cpu().numpy() < SHOWN)
+    drawn = generator(0, "features", data.name).permutation(known)[:rows]
+    return torch.from_numpy(np.sort(drawn))
+
+
+def model_of(record: Record, data: Dataset) -> tuple[str, Snapshot]:
+    """Read the last model of a trial and say which it is: the global one, or party 0's where each has its own."""
+    net = network(record.config, data)
+    own = ALGORITHMS[record.config.algorithm.name].local.own is not None
+    path = record.folder / FINAL
+    if record.finished and path.exists():
+        tensors, _ = read_tensors(path)
+        if own:
+            return "party 0", as_model(net, under("party0", tensors), record)
+        return "global model", as_model(net, tensors, record)
+    checkpoint = Checkpoint(record.folder / "checkpoint")
+    committed = checkpoint.manifests()
+    if own or not committed:
+        raise UserError(f"{record.folder} keeps no model of its last round")
+    state, _ = checkpoint.load(committed[0], [])
+    return f"global model of round {committed[0].round}", state.model
+
+
+def network(config: Config, data: Dataset) -> nn.Module:
+    """Build the code of a config's network, in eval mode; its weights are never read."""
+    return nets_of(build(net_spec(resolve(config, data), data))).frozen
+
+
+def as_model(net: nn.Module, tensors: Tensors, record: Record) -> Snapshot:
+    """Sort a network's tensors into weights and buffers."""
+    weights, buffers = ([name for name, _ in named] for named in (net.named_parameters(), net.named_buffers()))
+    if set(tensors) != {*weights, *buffers}:
+        raise UserError(f"{record.folder / FINAL} holds another network than its settings say")
+    return Snapshot({k: tensors[k] for k in weights}, {k: tensors[k] for k in buffers})
+
+
+@torch.no_grad()
+def features(net: nn.Module, model: Snapshot, data: Dataset, rows: Tensor) -> Tensor:
+    """See test rows through a model's encoder: [row, feature], on the CPU."""
+    dtype = next(iter(model.weights.values())).dtype
+    parts = [look(net, model, normalise(data, data.test_images[part], dtype)).features for part in rows.split(BATCH)]
+    return torch.cat(parts).cpu()
