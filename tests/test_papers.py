@@ -1,6 +1,5 @@
 """What was published, what recipes are made of, and how a verdict is reached."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from moonfed.papers.recipes import RECIPES
 from moonfed.papers.result import Reading, difference_of
 from moonfed.papers.scale import scaled
 from moonfed.papers.trials import Terms, stacks, wanted
-from moonfed.papers.verdict import Interval, interval, judge, judge_level, t_quantile, units
+from moonfed.papers.verdict import judge, judge_level, units
 from moonfed.run.config import Config, make_config
+from moonfed.run.stats import Interval
 
 ASKED = [
     *(f"table{n}" for n in range(1, 13)),
@@ -139,22 +139,6 @@ def test_a_data_set_keeps_what_it_is_enough_for():
     assert not any("mean of the data sets" in c.text for c in part.contrasts)
 
 
-def test_the_t_quantile_is_the_closed_form_where_there_is_one():
-    assert t_quantile(0.95, 1) == pytest.approx(math.tan(0.475 * math.pi))
-    assert t_quantile(0.95, 2) == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)))
-    assert t_quantile(0.95, 9) == pytest.approx(2.262157, abs=1e-6)
-    assert t_quantile(0.95, 10_000) == pytest.approx(1.96, abs=1e-3)
-
-
-def test_the_interval_of_1_2_3_is_2_give_or_take_t_over_root_3():
-    found = interval([1.0, 2.0, 3.0])
-    assert found is not None
-    assert found.high == pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-5)
-    assert found.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5)
-    assert interval([]) is None
-    assert interval([5.0]) == Interval(5.0, None, None, 1)
-
-
 def test_on_several_splits_the_split_is_the_unit():
     assert units({(0, 0): 1.0, (0, 1): 3.0}) == [1.0, 3.0]
     assert units({(0, 0): 1.0, (0, 1): 3.0, (1, 0): 5.0}) == [2.0, 5.0]
@@ -197,8 +181,8 @@ def test_the_primary_figure_is_the_mean_of_the_last_ten_rounds_never_the_best():
 
 def test_the_first_crossing_is_the_first_and_never_is_one_round_more():
     log = rows(0.1, 0.5, 0.4, 0.5)
-    assert first_crossing(log, 50.0) == 2
-    assert first_crossing(log, 60.0) == 5
+    assert first_crossing(log, 0.5) == 2
+    assert first_crossing(log, 0.6) == 5
 
 
 def test_a_round_is_timed_without_the_first():

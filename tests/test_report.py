@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from commands import QUICK, moonfed, rows
 
-from moonfed.report.stats import t_quantile
 from moonfed.run.record import read_records
+from moonfed.run.stats import t_quantile
 
 SEEDS = (0, 1, 2)
 

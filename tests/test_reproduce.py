@@ -159,7 +159,7 @@ def test_several_splits_are_trials_of_their_own(place):
     )
     (found,) = answer.value
     assert [(t["split"], t["seed"]) for t in found["lines"][0]["trials"]] == [(0, 0), (1, 0)]
-    assert found["differences"][0]["measured"]["count"] == 2
+    assert found["differences"][0]["measured"]["n"] == 2
     assert (place / "xu-table2-splits-0-1" / "table.md").exists()
 
 

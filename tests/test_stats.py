@@ -1,8 +1,10 @@
 """The statistics of the tables, against numbers that stand in any book."""
 
+import math
+
 import pytest
 
-from moonfed.report.stats import deviation, incomplete_beta, interval, last_ten, paired, rounds_to, t_quantile
+from moonfed.run.stats import deviation, incomplete_beta, interval, last_ten, paired, rounds_to, t_quantile
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,8 @@ def test_the_last_ten_rounds_are_rounds_not_evaluations():
     assert rounds_to(rows, 0.12) == 12
     assert rounds_to(rows, 0.13) == 16
     assert rounds_to(rows, 0.5) is None
+
+
+def test_the_quantile_is_the_closed_form_where_there_is_one():
+    assert t_quantile(0.975, 1) == pytest.approx(math.tan(0.475 * math.pi))
+    assert t_quantile(0.975, 2) == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)))

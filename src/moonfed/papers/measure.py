@@ -4,8 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from moonfed.run.loop import Row
-
-LAST = 10  # rounds whose mean is the primary figure
+from moonfed.run.stats import LAST, rounds_to
 
 
 def final_accuracy(rows: Sequence[Row]) -> float:
@@ -34,8 +33,8 @@ def final_loss(rows: Sequence[Row]) -> float:
 
 
 def first_crossing(rows: Sequence[Row], target: float) -> int:
-    """The first round with the target accuracy; one round more than were run if there is none."""
-    return next((row["round"] for row in rows if 100 * row["accuracy"] >= target), len(rows) + 1)
+    """The first round with the target accuracy, a fraction; one round more than were run if there is none."""
+    return rounds_to(rows, target) or len(rows) + 1
 
 
 def seconds_a_round(rows: Sequence[Row]) -> float:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from moonfed.core.errors import UserError
@@ -21,10 +21,11 @@ from moonfed.papers.published import Published, library
 from moonfed.papers.recipe import LOWER_IS_BETTER, WITHOUT_TRIALS, Contrast, Line, Recipe
 from moonfed.papers.scale import scaled
 from moonfed.papers.trials import Key, Terms, has_failed
-from moonfed.papers.verdict import interval, judge, judge_level, units
+from moonfed.papers.verdict import judge, judge_level, units
 from moonfed.run.folder import CONFIG
 from moonfed.run.loop import Row
 from moonfed.run.split import describe_split
+from moonfed.run.stats import deviation, interval
 
 Found = dict[str, Any]
 
@@ -93,7 +94,7 @@ def read_line(line: Line, terms: Terms) -> dict[Key, Reading]:
 def _read(line: Line, key: Key, terms: Terms, rows: list[Row], base: list[Row]) -> Reading:
     if line.measure == "separation":
         return Reading(separation(line, key, terms))
-    target, whole = last_accuracy(base), len(base)
+    target, whole = base[-1]["accuracy"], len(base)
     # FedAvg's own count is all its rounds, as the paper has it; its first crossing is a line of its own.
     count = whole if line.cell == line.base else first_crossing(rows, target)
     if line.measure == "rounds":
@@ -158,7 +159,7 @@ def difference_of(
     gaps = [_gaps(*lines[a], lines[b][1]) for a, b in contrast.pairs]
     keys = [key for key in gaps[0] if all(key in gap for gap in gaps)]
     by_trial = {key: sign * statistics.fmean(gap[key] for gap in gaps) for key in keys}
-    found = interval(units(by_trial))
+    found = interval(units(by_trial)) if by_trial else None
     level = contrast.level
     verdict = (
         judge_level(found, level) if level is not None else judge(found, None if margin is None else sign * margin)
@@ -168,7 +169,7 @@ def difference_of(
         "text": contrast.text if sign > 0 else _turned(contrast.text),
         "published": None if margin is None else sign * margin,
         "level": level,
-        "measured": None if found is None else asdict(found) | {"trials": len(by_trial)},
+        "measured": None if found is None else found._asdict() | {"trials": len(by_trial)},
         "by_trial": [{"split": k[0], "seed": k[1], "value": v} for k, v in by_trial.items()],
         "verdict": f"smoke: {verdict}" if smoke else verdict,
     }
@@ -196,11 +197,9 @@ def _turned(text: str) -> str:
 
 
 def _spread(values: dict[Key, float]) -> Found | None:
-    found = interval(units(values))
-    if found is None:
+    if not values:
         return None
-    std = statistics.stdev(values.values()) if len(values) > 1 else None
-    return asdict(found) | {"std": std, "trials": len(values)}
+    return interval(units(values))._asdict() | {"std": deviation(list(values.values())), "trials": len(values)}
 
 
 def _mean(values: Sequence[float]) -> float | None:

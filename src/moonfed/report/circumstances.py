@@ -7,9 +7,9 @@ from typing import Any
 from moonfed.report.blocks import Block, Folded, Paragraph, Section, Table
 from moonfed.report.methods import Setting, algorithm_settings
 from moonfed.report.sections import NONE, joined
-from moonfed.report.stats import last_ten
 from moonfed.run.folder import last_accuracy
 from moonfed.run.record import Record
+from moonfed.run.stats import last_ten
 
 
 def lead(settings: Sequence[Setting]) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moonfed.report.stats import Interval, deviation, last_ten, paired, rounds_to
 from moonfed.run.folder import last_accuracy
 from moonfed.run.loop import Row
 from moonfed.run.record import Record
+from moonfed.run.stats import Interval, deviation, last_ten, paired, rounds_to
 
 Seeds = tuple[int, int]  # of the split and of the training
 BASE = "fedavg"

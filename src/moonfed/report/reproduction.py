@@ -178,11 +178,11 @@ def differences_csv(found: Found) -> str:
     """Write the differences and their verdicts as CSV."""
     rows = [
         [found["id"], found["scale"], item["text"], item["published"]]
-        + [(item["measured"] or {}).get(k) for k in ("mean", "low", "high", "count")]
+        + [(item["measured"] or {}).get(k) for k in ("mean", "low", "high", "n")]
         + [item["verdict"]]
         for item in found["differences"]
     ]
-    return _csv(["id", "scale", "difference", "published", "mean", "low", "high", "trials", "verdict"], rows)
+    return _csv(["id", "scale", "difference", "published", "mean", "low", "high", "n", "verdict"], rows)
 
 
 def curves_csv(found: Found) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from moonfed.report.blocks import Block, Paragraph, Picture, Pictures, Table
 from moonfed.report.figures import Gap, Line, colour, curves, differences
 from moonfed.report.methods import Method, Seeds, Setting
-from moonfed.report.stats import LAST, Interval, deviation
 from moonfed.run.loop import Row
+from moonfed.run.stats import LAST, Interval, deviation
 
 NONE = ""
 BAND = "Lines are means over the seeds, bands reach from the lowest to the highest seed."
