@@ -61,6 +61,27 @@ def test_no_number_of_a_smoke_test_can_be_mistaken(everything):
         assert all(item["verdict"].startswith("smoke: ") for item in found["differences"])
 
 
+def test_one_page_shows_every_recipe_with_its_published_and_measured_values(everything):
+    out, _ = everything
+    page = (out / "report.html").read_text()
+    assert "http" not in page
+    assert page.count("SMOKE") > 34
+    found = result(out, "table1")
+    line = next(line for line in found["lines"] if (line["row"], line["column"]) == ("moon", "cifar10"))
+    assert f"{line['measured']['mean']:.1f} ± {line['measured']['std']:.1f}" in page
+    assert "69.1 ± 0.4" in page
+    assert all(item["verdict"] in page for item in found["differences"])
+    assert "t-SNE of the features of all data" in page
+
+
+def test_figures_are_written_as_files_on_request(place):
+    answer = moonfed("reproduce", "table8", "--scale", "smoke", "--seeds", "0,1", "--out", place, "--figures")
+    assert answer.code == 0
+    assert (place / "table8" / "report.html").exists()
+    kinds = {path.suffix for path in (place / "table8").glob("table8-accuracy-*")}
+    assert kinds == {".svg", ".pdf", ".png"}
+
+
 def test_a_value_is_that_of_its_runs(everything):
     out, _ = everything
     line = result(out, "table1")["lines"][0]

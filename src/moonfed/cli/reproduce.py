@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moonfed.cli.display import showing, stderr
+from moonfed.cli.display import showing, stderr, working
 from moonfed.core.errors import RunFailed, UserError, unknown
 
 RESULT = "result.json"
@@ -43,6 +43,9 @@ def reproduce(
     ] = "auto",
     resume: Annotated[
         bool, typer.Option("--resume", help="go on where a stopped command was; it always does, this says it aloud")
+    ] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="also write every figure of the page as SVG, PDF and PNG")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -83,8 +86,11 @@ def reproduce(
         if not json:
             print_result(result)
             typer.echo(f"written to {place}\n")
+    page = _write_page(results, folder, figures)
     if json:
         typer.echo(encoding.dumps(results, indent=2, allow_nan=False))
+    else:
+        typer.echo(f"all of it on one page: {page}")
     if not whole:
         raise RunFailed(f"stopped early, saved in {folder}; the same command goes on")
     failed = sum(line["failed"] for result in results for line in result["lines"])
@@ -156,6 +162,31 @@ def _write(result: dict[str, Any], folder: Path) -> None:
     for line in result["lines"]:
         for split in line["splits"] if line["measure"] == "split std" else ():
             draw_heatmap(split, folder / f"{line['column']}-split{split['seed']}.svg")
+
+
+def _write_page(results: Sequence[dict[str, Any]], folder: Path, figures: bool) -> Path:
+    """Write what a command made again as one page, and its figures as files if they are wanted."""
+    from moonfed.report.blocks import pictures_of
+    from moonfed.report.figures import save
+    from moonfed.report.report import write_report
+    from moonfed.report.reproduced import sections_of
+
+    with working() as say:
+        chapters = [(result["id"], sections_of(result, folder, say)) for result in results]
+        for id, sections in chapters:
+            for picture in pictures_of(sections) if figures else ():
+                save(picture.figure, folder / id, picture.name)
+    ids = [id for id, _ in chapters]
+    path = folder / (f"{ids[0]}/report.html" if len(ids) == 1 else "report.html")
+    smoke = " [SMOKE]" if results[0]["scale"] == "smoke" else ""
+    lead = "Published and measured side by side. A verdict is about the difference of two methods, paired by seed."
+    write_report(
+        f"{', '.join(ids) if len(ids) < 4 else f'{len(ids)} tables and figures'}, made again{smoke}",
+        [s for _, sections in chapters for s in sections],
+        path,
+        lead,
+    )
+    return path
 
 
 def _list(chosen: Sequence[Any], terms: Any, json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.data.disk import read_json
-from moonfed.papers.features import separation
+from moonfed.papers.features import features_path, separation
 from moonfed.papers.measure import (
     curve,
     final_accuracy,
@@ -139,13 +139,18 @@ def _line(line: Line, read: dict[Key, Reading], table: Published, terms: Terms) 
         "state": "run" if read else "failed" if failed else "not run",
         "failed": len(failed),
         "trials": [
-            {"split": key[0], "seed": key[1], "value": r.value, "last": r.last}
+            {"split": key[0], "seed": key[1], "value": r.value, "last": r.last, "curve": list(r.curve)}
             | ({"folder": str(folders[key].relative_to(terms.out))} if trained else {})
+            | ({"features": _kept_at(line, key, terms)} if line.measure == "separation" else {})
             for key, r in read.items()
         ],
         "curve": [statistics.fmean(at) for at in zip(*(r.curve for r in read.values()), strict=False)],
         "splits": [r.split for r in read.values() if r.split is not None],
     }
+
+
+def _kept_at(line: Line, key: Key, terms: Terms) -> str:
+    return str(features_path(line, key, terms).relative_to(terms.out))
 
 
 def difference_of(
