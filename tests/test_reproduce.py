@@ -41,7 +41,7 @@ def result(out: Path, id: str) -> dict[str, Any]:
 
 def test_every_recipe_runs_and_leaves_its_tables(everything):
     out, said = everything
-    assert {path.name for path in out.iterdir()} == {*RECIPES, "trials"}
+    assert {path.name for path in out.iterdir()} == {*RECIPES, "trials", "report.html"}
     for id in RECIPES:
         assert {path.name for path in (out / id).iterdir()} >= FILES
         found = result(out, id)

@@ -86,7 +86,7 @@ def reproduce(
         if not json:
             print_result(result)
             typer.echo(f"written to {place}\n")
-    page = _write_page(results, folder, figures)
+    page = _write_page(results, terms, figures)
     if json:
         typer.echo(encoding.dumps(results, indent=2, allow_nan=False))
     else:
@@ -164,28 +164,25 @@ def _write(result: dict[str, Any], folder: Path) -> None:
             draw_heatmap(split, folder / f"{line['column']}-split{split['seed']}.svg")
 
 
-def _write_page(results: Sequence[dict[str, Any]], folder: Path, figures: bool) -> Path:
+def _write_page(results: Sequence[dict[str, Any]], terms: Any, figures: bool) -> Path:
     """Write what a command made again as one page, and its figures as files if they are wanted."""
     from moonfed.report.blocks import pictures_of
     from moonfed.report.figures import save
     from moonfed.report.report import write_report
     from moonfed.report.reproduced import sections_of
 
+    places = [result_folder(result["id"], terms) for result in results]
     with working() as say:
-        chapters = [(result["id"], sections_of(result, folder, say)) for result in results]
-        for id, sections in chapters:
+        chapters = [sections_of(result, terms.out, say) for result in results]
+        for place, sections in zip(places, chapters, strict=True):
             for picture in pictures_of(sections) if figures else ():
-                save(picture.figure, folder / id, picture.name)
-    ids = [id for id, _ in chapters]
-    path = folder / (f"{ids[0]}/report.html" if len(ids) == 1 else "report.html")
-    smoke = " [SMOKE]" if results[0]["scale"] == "smoke" else ""
+                save(picture.figure, place, picture.name)
+    ids = [result["id"] for result in results]
+    path = (places[0] if len(ids) == 1 else terms.out) / "report.html"
+    what = ", ".join(ids) if len(ids) < 4 else f"{len(ids)} tables and figures"
+    smoke = " [SMOKE]" if terms.scale == "smoke" else ""
     lead = "Published and measured side by side. A verdict is about the difference of two methods, paired by seed."
-    write_report(
-        f"{', '.join(ids) if len(ids) < 4 else f'{len(ids)} tables and figures'}, made again{smoke}",
-        [s for _, sections in chapters for s in sections],
-        path,
-        lead,
-    )
+    write_report(f"{what}, made again{smoke}", [s for chapter in chapters for s in chapter], path, lead)
     return path
 
 
