@@ -176,12 +176,16 @@ def test_bf16_works_in_bf16_and_gives_32_bits_without_touching_the_net_it_was_gi
     assert in_precision(nets, "tf32") is nets
 
 
-def test_a_cpu_has_one_precision_whatever_is_asked():
+def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for():
     bench = bench_for(settings("fedavg"))
-    for precision in ("auto", "bf16", "tf32"):
-        engine = pick_engine("auto", bench.nets, bench.data, replace(PLAIN, precision=precision))
+    for precision, words in (("auto", []), ("fp32", []), ("bf16", ["precision bf16 is for GPUs: this runs in fp32"])):
+        said: list[str] = []
+        options = Options(precision, say=said.append)
+        engine = pick_engine("auto", bench.nets, bench.data, options)
         assert isinstance(engine, Stacked)
         assert engine.options.precision == "fp32"
+        assert said == words
+    assert resolve(settings("fedavg", run__precision="bf16"), bench.data).run.precision == "fp32", "what is recorded"
 
 
 def test_what_anchors_say_is_looked_up_only_where_rows_do_not_change(float64):

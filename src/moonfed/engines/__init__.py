@@ -41,10 +41,19 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def pick_precision(name: str, device: torch.device) -> str:
+    """Turn a precision setting into a precision; a CPU has one."""
+    if device.type != "cuda":
+        return "fp32"
+    return DEFAULT_PRECISION if name == "auto" else name
+
+
 def pick_engine(name: str, nets: Nets, data: Dataset, options: Options) -> Engine:
     """Turn an engine setting into an engine; auto stacks parties unless one of them fills the device by itself."""
-    precision = DEFAULT_PRECISION if options.precision == "auto" else options.precision
-    options = replace(options, precision=precision if data.images.is_cuda else "fp32")
+    precision = pick_precision(options.precision, data.images.device)
+    if options.precision not in ("auto", precision):
+        options.say(f"precision {options.precision} is for GPUs: this runs in {precision}")
+    options = replace(options, precision=precision)
     large = sum(p.numel() for p in nets.training.parameters()) > STACKS_WELL
     if name == "auto" and large and not options.lanes:
         options = replace(options, lanes=1)

@@ -15,7 +15,7 @@ from moonfed.core.tree import tree_map
 from moonfed.core.types import Facts, Population, Slots, Snapshot, State
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.partition import Rows, Split, class_counts, partition
-from moonfed.engines import Engine, Nets, Options, nets_of, pick_device, pick_engine
+from moonfed.engines import Engine, Nets, Options, nets_of, pick_device, pick_engine, pick_precision
 from moonfed.models import ENCODERS, EncoderSpec, Model
 from moonfed.run.cohort import Cohorts
 from moonfed.run.config import Config
@@ -76,7 +76,8 @@ def resolve(config: Config, data: Dataset) -> Config:
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     norm = ENCODERS[encoder].norm if config.model.norm == "auto" else config.model.norm
     model = config.model.model_copy(update={"model": encoder, "norm": norm})
-    return config.model_copy(update={"data": split, "train": train, "model": model})
+    run = config.run.model_copy(update={"precision": pick_precision(config.run.precision, data.images.device)})
+    return config.model_copy(update={"data": split, "train": train, "model": model, "run": run})
 
 
 def open_bench(config: Config, trials: int = 1, say: Callable[[str], None] = lambda line: None) -> Bench:
