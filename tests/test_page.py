@@ -34,8 +34,17 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def made_again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("again")
+    assert moonfed("reproduce", "table2", "fig2", "fig5", "--scale", "smoke", "--out", folder).code == 0
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("which", ["page_file", "made_again"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_the_page_opens_without_errors_and_scrolls_downwards_only(width, browser, page_file):
+def test_the_page_opens_without_errors_and_scrolls_downwards_only(width, which, browser, request):
+    page_file = request.getfixturevalue(which)
     page = browser.new_page(viewport={"width": width, "height": 800})
     heard: list[str] = []
     page.on("console", lambda message: heard.append(message.text))
