@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from commands import moonfed
-from worlds import gap, run_one, settings
 
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import scale
-from moonfed.engines import Options
+from moonfed.engines import Options, nets_of
+from moonfed.engines.sequential import Sequential
 from moonfed.run import speed
-from moonfed.run.plain import plain_round
 from moonfed.run.speed import Profile, measure, pictures
 
 TINY = Profile(1280, 1, 1, 1, 1, (1,), (("stacked", "fp32", False),))
@@ -51,13 +50,13 @@ def test_no_speed_is_reported_of_an_engine_that_ends_elsewhere():
 
 
 @pytest.mark.parametrize("name", ["moon", "fedavg"])
-def test_the_plain_loop_is_the_algorithm(name):
+def test_the_plain_loop_ends_where_the_reference_engine_ends(name):
     data = pictures(TINY.rows, CPU, True)
     plain = speed._plain(name, data, TINY)
-    again = plain_round(plain.model, data, plain.jobs)
-    assert gap(again, plain.ends) == 0
-    one = run_one(settings(name))
-    assert one.round == 3, "the world it is measured in trains"
+    done = Sequential(nets_of(plain.model), data).run_cohort(plain.jobs)
+    assert speed._gap(plain, [result.upload.delta for result in done]) < 2e-3
+    elsewhere = [scale(result.upload.delta, 1.01) for result in done]
+    assert speed._gap(plain, elsewhere) > 2e-3
 
 
 def test_bench_refuses_what_it_does_not_know():

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from moonfed.cli.display import stderr
+from moonfed.cli.flags import Json
 from moonfed.core.errors import UserError
-
-Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 
 
 def bench(

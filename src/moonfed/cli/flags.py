@@ -13,6 +13,7 @@ from moonfed.run.config import SECTIONS, Config, flag_of, make_config
 from moonfed.run.rules import all_settings
 
 Values = dict[str, dict[str, Any]]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 PANELS = {
     "data": "Data and split",
     "model": "Network",

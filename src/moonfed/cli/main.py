@@ -11,7 +11,7 @@ from moonfed import __version__
 from moonfed.cli.bench import bench
 from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
-from moonfed.cli.flags import Values, configured, read_settings, with_settings
+from moonfed.cli.flags import Json, Values, configured, read_settings, with_settings
 from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
 from moonfed.core.errors import RunFailed, UserError
@@ -35,7 +35,6 @@ Set = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, to the same bits on a CPU")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 
 
 def _version(asked: bool) -> None:

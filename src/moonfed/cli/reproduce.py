@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from moonfed.cli.display import showing, stderr, working
+from moonfed.cli.flags import Json
 from moonfed.core.errors import RunFailed, UserError, unknown
 
 RESULT = "result.json"
-Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 
 
 def reproduce(
@@ -169,7 +169,7 @@ def _write_page(results: Sequence[dict[str, Any]], terms: Any, figures: bool) ->
     from moonfed.report.blocks import pictures_of
     from moonfed.report.figures import save
     from moonfed.report.report import write_report
-    from moonfed.report.reproduced import sections_of
+    from moonfed.report.reproduction_page import sections_of
 
     places = [result_folder(result["id"], terms) for result in results]
     with working() as say:

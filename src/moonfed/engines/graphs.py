@@ -68,14 +68,17 @@ class GraphedStack(Stack):
     def _captured(self, name: str, act: Callable[..., None], trees: Any) -> torch.cuda.CUDAGraph:
         """Capture a function that reads and writes only these trees."""
 
-        acting: Callable[[], None] = lambda: act(self.work, *trees)  # noqa: E731 - may be replaced
+        def plain() -> None:
+            act(self.work, *trees)
+
+        acting = plain
         if self.compile is not None:
             self.compile(f"compiling the {name} of {self.width} lanes; this takes up to a minute, once on a machine")
             try:
                 acting = compiled(lambda *trees: act(self.work, *trees), trees)
                 acting()
             except Exception as error:  # whatever the compiler cannot do, the plain operations can
-                acting = lambda: act(self.work, *trees)  # noqa: E731
+                acting = plain
                 self.compile(f"the {name} runs uncompiled: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
         try:
             return self._capture(acting)

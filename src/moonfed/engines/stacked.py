@@ -125,9 +125,8 @@ class Stacked:
         except torch.OutOfMemoryError:
             return 1
         except Exception as refusal:
-            self._tried(
-                self._work(shape, local, alone=True), window, like
-            )  # what fails here, too, is no matter of stacking
+            # What fails by itself, too, is no matter of stacking.
+            self._tried(self._work(shape, local, alone=True), window, like)
             why = str(refusal).strip().splitlines()[0][:160]
             self.options.say(f"parties train in turn: the network or the rule cannot be stacked ({why})")
             return 1

@@ -4,17 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.func import functional_call
 
 from moonfed.core.tree import add
 from moonfed.core.types import Snapshot, State, Tensors
-from moonfed.data.augment import normalise
 from moonfed.data.disk import make_folder, read_tensors, write_tensors
 from moonfed.papers.figures import FOUR_MODELS
 from moonfed.papers.recipe import Line
 from moonfed.papers.trials import Key, Terms
 from moonfed.run.config import Config
+from moonfed.run.features import features as seen_by_encoder
 from moonfed.run.folder import FINAL
 from moonfed.run.loop import make_jobs
 from moonfed.run.trial import Bench, Trial, open_bench, resolve, set_up
@@ -42,7 +40,11 @@ def features(line: Line, key: Key, terms: Terms) -> Tensors:
     bench = open_bench(config)
     trial = set_up(resolve(config, bench.data), bench)
     model = _model(line.row, terms.folder(line.cell, key), trial, bench, config)
-    held = {"features": seen_through(model, bench), "labels": bench.data.test_labels[:SHOWN].cpu()}
+    rows = torch.arange(min(SHOWN, len(bench.data.test_labels)), device=bench.data.test_labels.device)
+    held = {
+        "features": seen_by_encoder(bench.nets.frozen, model, bench.data, rows),
+        "labels": bench.data.test_labels[rows].cpu(),
+    }
     make_folder(path.parent)
     write_tensors(path, held, model=line.row, scale=terms.scale)
     return held
@@ -52,15 +54,6 @@ def features_path(line: Line, key: Key, terms: Terms) -> Path:
     """Name the file of a model's features by the model and the trial it comes from."""
     words = line.row.replace(",", "").replace("'", "").replace(" ", "-")
     return terms.out / "fig2" / f"{words}-{terms.folder(line.cell, key).name}.safetensors"
-
-
-@torch.no_grad()
-def seen_through(model: Snapshot, bench: Bench) -> Tensor:
-    """Look at the first test rows through a model."""
-    data = bench.data
-    dtype = next(iter(model.weights.values())).dtype
-    x = normalise(data, data.test_images[:SHOWN], dtype)
-    return functional_call(bench.nets.frozen, (model.weights, model.buffers), (x,)).features.cpu()
 
 
 def _model(row: str, folder: Path, trial: Trial, bench: Bench, config: Config) -> Snapshot:

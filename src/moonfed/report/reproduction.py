@@ -7,12 +7,14 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Shown
+
+from moonfed.report.blocks import Table
+from moonfed.report.text import as_latex
 
 Found = dict[str, Any]
 Grid = list[list[str]]
 DIGITS = {"accuracy": 1, "rounds": 1, "first": 1, "speed-up": 1, "seconds": 1, "loss": 3, "separation": 3}
-SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$"}
 
 
 def print_result(found: Found) -> None:
@@ -24,7 +26,7 @@ def print_result(found: Found) -> None:
     for head, grid in grids(found):
         if not grid:
             continue
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
         for i, name in enumerate(head):
             text = name in ("", "difference", "verdict")
             table.add_column(name, justify="left" if text else "right", no_wrap=i < 2, overflow="fold")
@@ -150,16 +152,25 @@ def _beside(found: Found) -> str:
     return f"Beside it {found['beside']['source']}:\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def tables(found: Found) -> list[Table]:
+    """Make the two tables of a recipe; each row names its column, since it may stand alone."""
+    names = (("values", "published and measured", 2), ("differences", "differences and verdicts", 1))
+    made: list[Table] = []
+    for (name, caption, words), (head, grid) in zip(names, grids(found), strict=True):
+        rows: list[list[str]] = []
+        for first, *rest in grid:
+            rows.append([first or rows[-1][0], *rest])
+        if rows:
+            columns = [word or known for word, known in zip(head, ("on", "row", *head[2:]), strict=True)]
+            mark = " [SMOKE]" if found["scale"] == "smoke" else ""
+            made.append(Table(f"{found['id']}-{name}", f"{found['id']}{mark}: {caption}", columns, rows, words))
+    return made
+
+
 def latex(found: Found) -> str:
-    """Write a recipe's result as two LaTeX tables."""
-    parts = [f"% {heading(found)}", *(f"% {note}" for note in footnotes(found))]
-    for head, grid in grids(found):
-        if grid:
-            body = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in [head, *grid]]
-            spec = "".join("l" if name in ("", "difference", "verdict") else "r" for name in head)
-            rows = [body[0], r"\hline", *body[1:]]
-            parts += [rf"\begin{{tabular}}{{{spec}}}", *rows, r"\end{tabular}"]
-    return "\n".join(parts) + "\n"
+    """Write a recipe's result as LaTeX tables."""
+    notes = [f"% {note}" for note in footnotes(found)]
+    return "\n".join([f"% {heading(found)}", *notes, *(as_latex(table) for table in tables(found))]) + "\n"
 
 
 def lines_csv(found: Found) -> str:
@@ -200,7 +211,7 @@ def print_list(found: Sequence[Found]) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, 160)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Shown(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("id", "what", "data (+ here, - not)", "trials", "left", "rounds", "about"):
         numbers = name in ("trials", "left", "about")
         table.add_column(name, justify="right" if numbers else "left", no_wrap=name in ("id", "about"), overflow="fold")
@@ -270,7 +281,3 @@ def _machines(found: Found) -> str:
         for item in found["circumstances"]
     }
     return f"; {'; '.join(sorted(said))}" if said else ""
-
-
-def _tex(text: str) -> str:
-    return "".join(SPECIAL.get(letter, letter) for letter in text).replace("±", r"$\pm$")

@@ -7,11 +7,11 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from moonfed.data.disk import read_tensors
-from moonfed.report.blocks import Block, Folded, Paragraph, Picture, Pictures, Section, Table
+from moonfed.report.blocks import Block, Folded, Paragraph, Picture, Pictures, Section
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE, STYLE, Line, colour, curves
 from moonfed.report.heatmap import heatmap
-from moonfed.report.reproduction import Found, footnotes, grids, heading
+from moonfed.report.reproduction import Found, footnotes, heading, tables
 
 ROWS = 500  # test rows of a t-SNE
 CURVES = {"accuracy": "test accuracy, %", "loss": "training loss"}
@@ -27,11 +27,7 @@ def sections_of(found: Found, out: Path, say: Callable[[str], None] = lambda lin
     )
     says = found["source"]["says"]
     blocks.append(Paragraph(f"{says[:1].upper()}{says[1:]}."))
-    names = [(f"{id}-values", "Published and measured", 2), (f"{id}-differences", "Differences and verdicts", 1)]
-    for (name, caption, words), (head, grid) in zip(names, grids(found), strict=True):
-        if grid:
-            named = [name or word for name, word in zip(head, ("on", "row", *head[2:]), strict=True)]
-            blocks.append(Table(name, caption, named, _filled(grid, words), words))
+    blocks += tables(found)
     chapter = [Section(heading(found), blocks)]
     pictures = [*_verdicts(found), *_curves(found), *_splits(found)]
     if pictures:
@@ -43,16 +39,6 @@ def sections_of(found: Found, out: Path, say: Callable[[str], None] = lambda lin
     notes: list[Block] = [Paragraph(note[:1].upper() + note[1:] + ".") for note in footnotes(found)]
     notes += [Paragraph(f"{claim['place']}: {claim['text']}") for claim in found["claims"]]
     return [*chapter, Section("What the numbers are", [Folded("Notes, claims and circumstances", notes)], 3)]
-
-
-def _filled(grid: list[list[str]], words: int) -> list[list[str]]:
-    """Write the column's name into every row: a row may stand alone on a phone."""
-    if words < 2:
-        return grid
-    rows: list[list[str]] = []
-    for first, *rest in grid:
-        rows.append([first or rows[-1][0], *rest])
-    return rows
 
 
 def _verdicts(found: Found) -> list[Picture]:
