@@ -7,7 +7,8 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from moonfed.core.seeds import torch_seeded
-from moonfed.engines.lanes import CPU, GPU, HALF, TF32, SideBySide
+from moonfed.engines.half import HalfConvolutions
+from moonfed.engines.lanes import BF16, CPU, FP16, GPU, TF32, SideBySide
 
 LANES = 3
 
@@ -28,7 +29,7 @@ class Layers(nn.Module):
         return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-@pytest.mark.parametrize("layout", [CPU, GPU, TF32, HALF])
+@pytest.mark.parametrize("layout", [CPU, GPU, TF32, BF16])
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups", "bias"), [(1, 0, 1, 1, True), (2, 1, 2, 2, False), (1, 2, 1, 1, False)]
 )
@@ -52,7 +53,33 @@ def test_a_net_of_lanes_gives_each_lane_its_own_output_and_gradient(layout, stri
             assert torch.allclose(grad[lane], own, atol=1e-10)
 
 
-@pytest.mark.parametrize("layout", [CPU, GPU, TF32, HALF])
+def test_convolutions_in_fp16_are_off_by_its_rounding_alone_forwards_and_backwards_in_lanes_and_alone():
+    with torch_seeded(0, "lanes", "half"):
+        net = nn.Sequential(nn.Conv2d(3, 6, 5, padding=1), nn.AvgPool2d(2), nn.Tanh(), nn.Conv2d(6, 16, 5))
+        x = torch.randn(LANES, 8, 3, 20, 20)
+    own = {k: torch.stack([v.detach()] * LANES).requires_grad_() for k, v in net.named_parameters()}
+    small = 1e-7  # gradients for which fp16 has a handful of numbers at most
+
+    def out(weights: dict[str, torch.Tensor], seen: torch.Tensor) -> torch.Tensor:
+        return functional_call(net, weights, (seen,))
+
+    exact = [net(lane) for lane in x]
+    wanted = [torch.autograd.grad(made.square().sum() * small, list(net.parameters())) for made in exact]
+    in_lanes = SideBySide(FP16).each(out)(own, x)
+    found = torch.autograd.grad(in_lanes.square().sum() * small, list(own.values()))
+    for lane in range(LANES):
+        with HalfConvolutions():
+            alone = net(x[lane])
+        back = torch.autograd.grad(alone.square().sum() * small, list(net.parameters()))
+        for made in (in_lanes[lane], alone):
+            assert made.dtype == torch.float32
+            assert 0 < (made - exact[lane]).norm() / exact[lane].norm() < 2**-10
+        for grad, other, right in zip((g[lane] for g in found), back, wanted[lane], strict=True):
+            assert (grad - right).norm() / right.norm() < 2**-8
+            assert (other - right).norm() / right.norm() < 2**-8
+
+
+@pytest.mark.parametrize("layout", [CPU, GPU, TF32, BF16])
 def test_lanes_may_share_a_picture_or_a_weight(layout):
     with torch_seeded(0, "lanes", "shared"):
         x, w = torch.randn(4, 3, 9, 9), torch.randn(LANES, 6, 3, 3, 3)

@@ -8,7 +8,7 @@ import typer
 
 from moonfed.cli.display import stderr
 from moonfed.cli.flags import Json
-from moonfed.core.errors import UserError
+from moonfed.core.errors import RunFailed, UserError
 
 
 def bench(
@@ -49,3 +49,5 @@ def bench(
         typer.echo(json.dumps({"machine": found.machine, "timings": timings} | found.ratios(), indent=2))
     else:
         bench_table(found)
+    if found.stopped:
+        raise RunFailed("stopped before all was timed; what was timed until then is printed")

@@ -3,7 +3,7 @@
 vmap hands a convolution its lanes as one more axis and would copy them into place, layer after layer. Here the lanes
 of a picture lie beside its channels in memory from the first convolution on, so that a layer of all lanes is one
 grouped convolution and little is copied. A CPU wants [batch, height, width, lane, channel]: its kernels are slow in the
-other order. A GPU wants [batch, lane, channel, height, width] and, in bf16, channels in fours and eights.
+other order. A GPU wants [batch, lane, channel, height, width] and, in 16 bits, channels in fours and eights.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
 from moonfed.engines.frozen import MOST, THERE, frozen_conv
+from moonfed.engines.half import HalfConv, pair
 
 Size = int | tuple[int, ...] | str
 
@@ -29,12 +30,14 @@ class Layout(NamedTuple):
     pad_out: int = 1
     flipped: bool = False  # whether what flows back to a convolution's input is computed as a convolution forwards
     frozen: bool = False  # whether frozen lanes have an operation of their own
+    half: bool = False  # whether convolutions run in fp16
 
 
 CPU = Layout(channels_last=True)
 GPU = Layout(channels_last=False)
 TF32 = Layout(channels_last=False, pad_in=4, pad_out=8, flipped=True)
-HALF = Layout(channels_last=False, pad_in=4, pad_out=8, frozen=THERE)
+BF16 = Layout(channels_last=False, pad_in=4, pad_out=8, frozen=THERE)
+FP16 = Layout(channels_last=False, pad_in=4, pad_out=8, frozen=THERE, half=True)
 
 
 class _Lanes(Function):
@@ -123,7 +126,8 @@ def _conv2d(
         x, w = _spread(x, dims[0], lanes), _spread(w, dims[1], lanes)  # [lane, batch, in, h, w], [lane, out, in, h, w]
         b = None if b is None else _spread(b, dims[2], lanes)
         frozen = layout.frozen and groups == 1 and not (x.requires_grad or w.requires_grad)
-        if frozen and (made := _frozen(x, w, b, _pair(stride), _pair(padding), _pair(dilation))) is not None:
+        sizes = _pair(stride), _pair(padding), _pair(dilation)
+        if frozen and (made := _frozen(layout, x, w, b, *sizes)) is not None:
             return made
         out, fill_in, fill_out = w.shape[1], -w.shape[2] % layout.pad_in, -w.shape[1] % layout.pad_out
         if groups > 1:
@@ -144,7 +148,9 @@ def _conv2d(
             and edge[0] < w.shape[2]
             and edge[1] < w.shape[3]
         )
-        if layout.flipped and x.requires_grad and simple:
+        if layout.half and edge is not None:
+            made = HalfConv.apply(_merged(layout, x), w, b, *sizes, groups * lanes)
+        elif layout.flipped and x.requires_grad and simple:
             made = _Flipped.apply(_merged(layout, x), w, b, edge, groups * lanes)
         else:
             made = F.conv2d(_merged(layout, x), w, b, stride, padding, dilation, groups * lanes)  # type: ignore[arg-type]
@@ -156,21 +162,33 @@ def _conv2d(
     return plain, stacked, input, weight, bias
 
 
-def _frozen(x: Tensor, w: Tensor, b: Tensor | None, stride: Any, padding: Any, dilation: Any) -> Tensor | None:
-    """Convolve lanes that nothing flows back through, if they are in bf16 and have few channels."""
+def _frozen(
+    layout: Layout, x: Tensor, w: Tensor, b: Tensor | None, stride: Any, padding: Any, dilation: Any
+) -> Tensor | None:
+    """Convolve lanes that nothing flows back through, if they are in 16 bits and have few channels."""
     kind = x.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    if layout.half:
+        dtype = torch.float16
     few = w[0, 0].numel() <= MOST[0] and w.shape[1] <= MOST[1]
-    if dtype != torch.bfloat16 or not few or padding is None or dilation != (1, 1) or stride[0] != stride[1]:
+    if (
+        dtype not in (torch.bfloat16, torch.float16)
+        or not few
+        or padding is None
+        or dilation != (1, 1)
+        or stride[0] != stride[1]
+    ):
         return None
     b = w.new_zeros(w.shape[:2]) if b is None else b
     made = frozen_conv(x.to(dtype), w.to(dtype), b.to(dtype), stride[0], *padding)
+    if layout.half:
+        made = made.to(x.dtype)
     return made.transpose(0, 1)  # [batch, lane, out, height, width]
 
 
 def _pair(size: Any) -> tuple[int, int] | None:
     """Read a size of a layer's height and width; a word, "same" for one, is none."""
-    return None if isinstance(size, str) else (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))
+    return None if isinstance(size, str) else pair(size)
 
 
 def _pool(pool: Callable[..., Tensor]) -> Callable[..., tuple[Any, ...] | None]:

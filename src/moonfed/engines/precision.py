@@ -1,4 +1,4 @@
-"""How exactly a GPU multiplies: fp32 as written, tf32 with factors of 10 bits, bf16 of 7; sums stay in 32 bits."""
+"""How exactly a GPU multiplies: fp32 as written, tf32 and fp16 with factors of 10 bits, bf16 of 7; sums keep 32."""
 
 import copy
 from collections.abc import Iterator
@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from moonfed.core.tree import tree_map
+from moonfed.engines.half import HalfConvolutions
 from moonfed.engines.local import Nets
 
-PRECISIONS = ("fp32", "tf32", "bf16")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 
 @contextmanager
@@ -30,7 +31,20 @@ def numerics(precision: str) -> Iterator[None]:
 
 def in_precision(nets: Nets, precision: str) -> Nets:
     """Take the networks as an engine of a precision uses them; those given stay as they are."""
-    return Nets(*(in_bf16(copy.deepcopy(net)) for net in nets)) if precision == "bf16" else nets
+    small = {"fp16": in_fp16, "bf16": in_bf16}.get(precision)
+    return nets if small is None else Nets(*(small(copy.deepcopy(net)) for net in nets))
+
+
+def in_fp16(net: nn.Module) -> nn.Module:
+    """Let a network's convolutions work in fp16 on weights that stay in 32 bits."""
+    forward = net.forward
+
+    def half(x: torch.Tensor) -> Any:
+        with HalfConvolutions():
+            return forward(x)
+
+    net.forward = half  # type: ignore[method-assign]
+    return net
 
 
 def in_bf16(net: nn.Module) -> nn.Module:

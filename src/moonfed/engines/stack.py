@@ -60,11 +60,11 @@ class Stack:
         """Make ready for a round; rows is the most that a party has, if what anchors say of them is to be kept."""
         self.tables = None if rows is None else Tables(self.width, rows)
 
-    def load(self, place: int, held: Held, rows: Tensor) -> None:
-        """Let a party with these rows into a lane."""
+    def load(self, place: int, held: Held, said: dict[str, Outputs] | None = None) -> None:
+        """Let a party into a lane, with what its anchors say of its rows if that is kept."""
         copy_into(tree_map(lambda t: t[place], self.held), held)
-        if self.tables is not None:
-            self.tables.fill(place, ask(self.work, held.anchors, rows))
+        if self.tables is not None and said is not None:
+            self.tables.fill(place, said)
 
     def take_out(self, place: int) -> Carry:
         """Return what the party in a lane has come to."""
@@ -119,12 +119,14 @@ class Tables:
 
 @torch.no_grad()
 def ask(work: Work, anchors: dict[str, Snapshot], rows: Tensor) -> dict[str, Outputs]:
-    """See rows as they are through a party's anchors."""
+    """See rows as they are through a party's anchors, each as a lane of its own."""
     dtype = next(iter(work.nets.training.parameters())).dtype
+    looks = work.each(partial(look, work.nets.frozen))
     pieces = []
     for some in rows.split(max(16, (BULK // 16 if rows.is_cuda else CACHE // 4) // work.widest)):
-        x = normalise(work.data, work.data.images[some], dtype)
-        pieces.append({k: look(work.nets.frozen, a, x) for k, a in anchors.items()})
+        x = normalise(work.data, work.data.images[some], dtype)[None]
+        seen = {k: looks(tree_map(lambda t: t[None], a), x) for k, a in anchors.items()}
+        pieces.append(tree_map(lambda t: t[0], seen))
     return tree_map(lambda *parts: torch.cat(parts), *pieces)
 
 

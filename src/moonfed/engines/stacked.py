@@ -13,7 +13,7 @@ from moonfed.core.tree import pack
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 from moonfed.engines.graphs import CannotCapture, GraphedStack
-from moonfed.engines.lanes import CPU, GPU, HALF, TF32, SideBySide
+from moonfed.engines.lanes import BF16, CPU, FP16, GPU, TF32, SideBySide
 from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, float_settings, on, prepare, reached
 from moonfed.engines.passage import pass_through
 from moonfed.engines.precision import in_precision, numerics
@@ -22,6 +22,7 @@ from moonfed.engines.stack import CACHE, Held, Stack, Work
 from moonfed.engines.traces import Traces
 
 KEPT = 12  # stacks whose graphs and memory are kept on a GPU: as many methods may share a command without recompiling
+LAYOUTS = {"fp32": GPU, "tf32": TF32, "fp16": FP16, "bf16": BF16}
 OVERHEAD = {"cpu": 1.0, "cuda": 7.0}  # what a step costs however few lanes it has, in lanes; measured
 
 
@@ -30,6 +31,7 @@ class Stacked:
 
     def __init__(self, nets: Nets, data: Dataset, options: Options = PLAIN) -> None:
         self.nets, self.data, self.options = in_precision(nets, options.precision), data, options
+        self.plain = nets  # for lanes that bring their own precision
         self.cuda = data.images.is_cuda
         self.widest = widest_layer(nets.frozen, data)
         self.most = options.lanes or 10**6  # falls when memory runs out
@@ -99,10 +101,10 @@ class Stacked:
         return self.kept[shape], schedule(lengths, width, chunk)
 
     def _work(self, shape: Hashable, local: Local, alone: bool) -> Work:
-        layout = {"fp32": GPU, "tf32": TF32, "bf16": HALF}[self.options.precision] if self.cuda else CPU
+        layout = LAYOUTS[self.options.precision] if self.cuda else CPU
         lanes = None if alone else SideBySide(layout)
         if alone or self.cuda:  # a lone net may decide by its numbers what to do; a GPU has graphs
-            return Work(self.nets, self.data, local, lanes, self.widest)
+            return Work(self.nets if alone or not layout.half else self.plain, self.data, local, lanes, self.widest)
         return Work(self.nets, self.data, local, lanes, self.widest, shape, self.traces)
 
     def _longest_chunk(self, rows: int) -> int:
@@ -143,7 +145,7 @@ class Stacked:
         before = torch.cuda.memory_allocated() if self.cuda else 0
         stack = Stack(work, 1, 1, like)
         stack.begin(None)
-        stack.load(0, like, window.rows)
+        stack.load(0, like)
         stack.look(window, window.rows, 1)
         stack.step()
         return torch.cuda.max_memory_allocated() - before if self.cuda else 0

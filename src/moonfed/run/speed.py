@@ -23,7 +23,7 @@ from moonfed.run.trial import Bench, Trial, build, net_spec, resolve, set_up
 
 CROPS = Recipe(pad=4, reflect=True, flip=True)
 # How far two ways may end apart, as a share of the way gone: rounding is all that may lie between them.
-MAY_DIFFER = {"fp32": 2e-3, "tf32": 5e-2, "bf16": 0.3}
+MAY_DIFFER = {"fp32": 2e-3, "tf32": 5e-2, "fp16": 5e-2, "bf16": 0.3}
 
 
 class Profile(NamedTuple):
@@ -51,6 +51,7 @@ PROFILES = {
             ("graphs", "fp32", False),
             ("compiled", "fp32", True),
             ("compiled", "tf32", True),
+            ("compiled", "fp16", True),
             ("compiled", "bf16", True),
         ),
     ),
@@ -80,6 +81,7 @@ class Measured:
 
     machine: dict[str, Any]
     timings: list[Timing] = field(default_factory=list)
+    stopped: bool = False  # before all was timed
 
     def one(self, **wanted: Any) -> Timing | None:
         """Find the timing with these properties."""
@@ -116,10 +118,28 @@ def measure(
     lanes: Sequence[int] = (),
     profile: Profile | None = None,
 ) -> Measured:
-    """Time every way of a profile, the device's by default; only names ways to take, lanes widths to try as well."""
+    """Time every way of a profile, the device's by default; only names ways to take, lanes widths to try as well.
+
+    Ctrl-C ends it early, and what was timed until then is returned.
+    """
     profile = profile or PROFILES[device.type]
     found = Measured(_machine(device))
     wanted = [m for m in profile.modes if not only or f"{m[0]}-{m[1]}" in only]
+    try:
+        _measure(found, device, say, wanted, lanes, profile)
+    except KeyboardInterrupt:
+        found.stopped = True
+    return found
+
+
+def _measure(
+    found: Measured,
+    device: torch.device,
+    say: Callable[[str], None],
+    wanted: Sequence[tuple[str, str, bool]],
+    lanes: Sequence[int],
+    profile: Profile,
+) -> None:
     for augmented in (True, False):
         data = pictures(profile.rows, device, augmented)
         for algorithm in ("moon", "fedavg"):
@@ -141,7 +161,6 @@ def measure(
         for way, precision, compiled in wanted[-1:]:
             say(f"{way} {precision}, moon, {width} lanes")
             found.timings.append(_at_width(way, width, device, Options(precision, width, compiled, say)))
-    return found
 
 
 @dataclass(frozen=True)
