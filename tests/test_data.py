@@ -15,16 +15,16 @@ from moonfed.data.plan import draw_plan, probe_plan
 
 def test_the_digits_are_1415_training_and_382_test_rows_of_uint8():
     data = digits()
-    assert data.images.shape == (1415, 1, 8, 8)
-    assert data.test_images.shape == (382, 1, 8, 8)
-    assert data.images.dtype == torch.uint8
-    assert int(data.images.max()) == 16
+    assert data.inputs.shape == (1415, 1, 8, 8)
+    assert data.test_inputs.shape == (382, 1, 8, 8)
+    assert data.inputs.dtype == torch.uint8
+    assert int(data.inputs.max()) == 16
     assert set(data.test_labels.tolist()) == set(range(10))
 
 
 def test_normalised_training_pixels_have_mean_0_and_deviation_1():
     data = digits()
-    x = normalise(data, data.images, torch.float64)
+    x = normalise(data, data.inputs, torch.float64)
     assert abs(float(x.mean())) < 1e-4
     assert float(x.std()) == pytest.approx(1, abs=1e-4)
 
@@ -32,9 +32,9 @@ def test_normalised_training_pixels_have_mean_0_and_deviation_1():
 def test_a_fingerprint_tells_data_apart_by_a_single_pixel():
     one, two = digits(), digits()
     assert one.fingerprint == two.fingerprint
-    other = one.images.clone()
+    other = one.inputs.clone()
     other[3, 0, 4, 4] += 1
-    assert replace(one, images=other).fingerprint != one.fingerprint
+    assert replace(one, inputs=other).fingerprint != one.fingerprint
 
 
 def test_an_epoch_sees_every_row_at_most_once_and_drops_the_last_incomplete_batch():
@@ -102,5 +102,5 @@ def test_a_probe_sees_full_batches_unaugmented():
     data = replace(digits(), recipe=Recipe(1, False, True))
     rows = np.arange(5, 42)
     x, _ = gather(data, probe_plan(rows, 16, data.recipe), torch.float32)
-    plain = normalise(data, data.images[5 : 5 + 32], torch.float32)
+    plain = normalise(data, data.inputs[5 : 5 + 32], torch.float32)
     assert torch.equal(x.flatten(0, 1), plain)

@@ -105,9 +105,9 @@ def got(answer: Answer, pictures: Pictures = CIFAR, name: str = "cifar10") -> st
     """Check that a data set has arrived, and return what was said about it."""
     assert answer.code == 0, answer
     data = load(CATALOGUE[name])
-    assert data.images.dtype == torch.uint8
+    assert data.inputs.dtype == torch.uint8
     assert data.labels.dtype == torch.int64
-    for tensor, array in zip((data.images, data.labels, data.test_images, data.test_labels), pictures, strict=True):
+    for tensor, array in zip((data.inputs, data.labels, data.test_inputs, data.test_labels), pictures, strict=True):
         assert np.array_equal(tensor.numpy(), array)
     assert left() == {f"{name}.safetensors"}
     return answer.out

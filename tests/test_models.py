@@ -14,7 +14,7 @@ def count(module):
 
 
 def test_the_papers_cnn_has_92_626_parameters():
-    model = Model(Cnn(EncoderSpec(3, 32, 32)), classes=10, projection=256)
+    model = Model(Cnn(EncoderSpec((3, 32, 32))), classes=10, projection=256)
     assert count(model) == 92_626
     by_layer = [count(layer) for layer in model.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     assert by_layer == [456, 2_416, 48_120, 10_164, 7_140, 21_760, 2_570]
@@ -22,18 +22,18 @@ def test_the_papers_cnn_has_92_626_parameters():
 
 @pytest.mark.parametrize(("classes", "parameters"), [(100, 28_246_948), (200, 28_272_648)])
 def test_the_papers_resnet50_has_the_published_number_of_parameters(classes, parameters):
-    model = Model(ENCODERS["resnet50"](EncoderSpec(3, 32, 32, "batch")), classes, 256)
+    model = Model(ENCODERS["resnet50"](EncoderSpec((3, 32, 32), "batch")), classes, 256)
     assert count(model) == parameters
     assert count(model.encoder) == 23_500_352
     norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
     assert (len(norms), sum(layer.num_features for layer in norms)) == (53, 26_560)
     assert {(layer.eps, layer.momentum) for layer in norms} == {(1e-5, 0.1)}
-    without = Model(ENCODERS["resnet50"](EncoderSpec(3, 32, 32, "batch")), classes, 0)
+    without = Model(ENCODERS["resnet50"](EncoderSpec((3, 32, 32), "batch")), classes, 0)
     assert count(without.encoder) == 23_500_352
 
 
 def test_a_resnet_has_the_cifar_stem_and_halves_the_picture_three_times():
-    encoder = Resnet18(EncoderSpec(3, 32, 32, "batch"))
+    encoder = Resnet18(EncoderSpec((3, 32, 32), "batch"))
     shapes = []
     for block in encoder.stages:
         block.register_forward_hook(lambda module, args, out: shapes.append(tuple(out.shape[1:])))
@@ -43,7 +43,7 @@ def test_a_resnet_has_the_cifar_stem_and_halves_the_picture_three_times():
 
 def test_a_resnets_convolutions_start_from_kaiming_normal_by_fan_out():
     torch.manual_seed(0)
-    encoder = ENCODERS["resnet18"](EncoderSpec(3, 32, 32, "batch"))
+    encoder = ENCODERS["resnet18"](EncoderSpec((3, 32, 32), "batch"))
     for layer in encoder.modules():
         if isinstance(layer, nn.Conv2d) and layer.weight.numel() > 10_000:
             fan_out = layer.out_channels * layer.kernel_size[0] ** 2
@@ -56,7 +56,7 @@ def test_a_resnets_convolutions_start_from_kaiming_normal_by_fan_out():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (1, 5, 9)])
 @pytest.mark.parametrize("name", ["cnn", "mlp", "resnet8"])
 def test_a_model_says_features_projection_and_logits(name, shape, norm, projection):
-    model = Model(ENCODERS[name](EncoderSpec(shape[0], shape[1], shape[2], norm)), classes=7, projection=projection)
+    model = Model(ENCODERS[name](EncoderSpec(shape, norm)), classes=7, projection=projection)
     out = model(torch.randn(3, *shape))
     assert out.features.shape == (3, model.encoder.features)
     assert out.projection.shape == (3, projection or model.encoder.features)
@@ -66,7 +66,7 @@ def test_a_model_says_features_projection_and_logits(name, shape, norm, projecti
 
 
 def test_the_output_layer_sits_on_the_projection_with_nothing_between():
-    model = Model(Cnn(EncoderSpec(3, 32, 32)), 10, 256)
+    model = Model(Cnn(EncoderSpec((3, 32, 32))), 10, 256)
     out = model(torch.randn(2, 3, 32, 32))
     assert torch.equal(out.logits, model.head(out.projection))
     assert (out.projection < 0).any(), "the projection is not cut off by a ReLU"
@@ -74,6 +74,6 @@ def test_the_output_layer_sits_on_the_projection_with_nothing_between():
 
 
 def test_leaving_the_head_out_does_not_change_the_encoder():
-    with_head, without = (Model(Cnn(EncoderSpec(3, 32, 32)), 10, p) for p in (256, 0))
+    with_head, without = (Model(Cnn(EncoderSpec((3, 32, 32))), 10, p) for p in (256, 0))
     assert count(with_head.encoder) == count(without.encoder)
     assert count(without) == 456 + 2_416 + 48_120 + 10_164 + 85 * 10

@@ -1,6 +1,7 @@
 """How the stacked engine goes about its work changes nothing but its speed."""
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 import torch
@@ -64,7 +65,7 @@ class Undecided(Encoder):
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
-        self.layer = nn.Linear(spec.channels * spec.height * spec.width, 8)
+        self.layer = nn.Linear(prod(spec.shape), 8)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.layer(x.flatten(1))
@@ -90,7 +91,7 @@ def cohort_of(nets: Nets, options: Options, device: str = "cpu"):
 
 def test_a_net_that_cannot_be_stacked_trains_its_parties_in_turn_and_says_so_once():
     said: list[str] = []
-    nets = own_net(Undecided(EncoderSpec(1, 8, 8)))
+    nets = own_net(Undecided(EncoderSpec((1, 8, 8))))
     jobs, train = cohort_of(nets, Options(say=said.append))
     done = train()
     train()
@@ -104,7 +105,7 @@ def test_a_net_that_cannot_be_stacked_trains_its_parties_in_turn_and_says_so_onc
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time():
     said: list[str] = []
-    jobs, train = cohort_of(own_net(Undecided(EncoderSpec(1, 8, 8))), Options(say=said.append), "cuda")
+    jobs, train = cohort_of(own_net(Undecided(EncoderSpec((1, 8, 8)))), Options(say=said.append), "cuda")
     assert len(train()) == len(jobs)
     train()
     assert [line.split(":")[0] for line in said] == ["parties train in turn", "steps run one operation at a time"]
@@ -118,10 +119,10 @@ class Broken(Undecided):
 
 
 def test_a_net_that_fails_by_itself_is_no_matter_of_stacking():
-    net = own_net(Undecided(EncoderSpec(1, 8, 8)))
+    net = own_net(Undecided(EncoderSpec((1, 8, 8))))
     _, train = cohort_of(net, PLAIN)
     for module in net:
-        vars(module.encoder)["forward"] = Broken(EncoderSpec(1, 8, 8)).forward
+        vars(module.encoder)["forward"] = Broken(EncoderSpec((1, 8, 8))).forward
     with pytest.raises(ValueError, match="no such thing"):
         train()
 
@@ -141,7 +142,7 @@ class Hungry(Undecided):
 
 def test_out_of_memory_halves_the_stack_and_goes_on():
     said: list[str] = []
-    jobs, train = cohort_of(own_net(Hungry(EncoderSpec(1, 8, 8))), Options(say=said.append))
+    jobs, train = cohort_of(own_net(Hungry(EncoderSpec((1, 8, 8)))), Options(say=said.append))
     done = train()
     assert len(done) == len(jobs) == 4
     assert said == ["out of memory: going on with 2 lanes"]
@@ -150,7 +151,7 @@ def test_out_of_memory_halves_the_stack_and_goes_on():
 
 
 def test_one_party_too_large_for_memory_fails_with_a_word_to_the_user():
-    nets = own_net(Hungry(EncoderSpec(1, 8, 8)))
+    nets = own_net(Hungry(EncoderSpec((1, 8, 8))))
     _, train = cohort_of(nets, PLAIN)
     for net in nets:
         vars(net.encoder)["most"] = 0
@@ -167,7 +168,7 @@ def test_precision_is_set_for_the_engine_alone_and_put_back():
 
 
 def test_bf16_works_in_bf16_and_gives_32_bits_without_touching_the_net_it_was_given():
-    nets = nets_of(Model(Cnn(EncoderSpec(1, 8, 8)), 10, 16))
+    nets = nets_of(Model(Cnn(EncoderSpec((1, 8, 8))), 10, 16))
     x = torch.rand(4, 1, 8, 8)
     exact, half = nets.frozen(x), in_precision(nets, "bf16").frozen(x)
     assert {part.dtype for part in half} == {torch.float32}

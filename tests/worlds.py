@@ -23,8 +23,8 @@ ROWS = 160
 def some_digits(rows: int = ROWS, device: str = "cpu") -> Dataset:
     """The first training rows of the digits and the first test rows."""
     whole = digits()
-    few = {k: getattr(whole, k)[:rows] for k in ("images", "labels")}
-    few |= {k: getattr(whole, k)[:60] for k in ("test_images", "test_labels")}
+    few = {k: getattr(whole, k)[:rows] for k in ("inputs", "labels")}
+    few |= {k: getattr(whole, k)[:60] for k in ("test_inputs", "test_labels")}
     return replace(whole, **few).to(torch.device(device))
 
 
@@ -45,7 +45,7 @@ def settings(algorithm: str = "fedavg", **changes: Any) -> Config:
 def bench_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> Bench:
     """Set up data, network and engine."""
     data = data or some_digits()
-    nets = nets_of(build(net_spec(resolve(config, data), data)).to(data.images.device))
+    nets = nets_of(build(net_spec(resolve(config, data), data)).to(data.inputs.device))
     return Bench(data, nets, ENGINES[engine](nets, data, PLAIN))
 
 

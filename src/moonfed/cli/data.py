@@ -102,11 +102,11 @@ def described() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {
             "name": BUILT_IN,
-            "train": len(digits.images),
-            "test": len(digits.test_images),
+            "train": len(digits.inputs),
+            "test": len(digits.test_inputs),
             "classes": digits.classes,
-            "shape": list(digits.images.shape[1:]),
-            "size": digits.images.nbytes + digits.test_images.nbytes,
+            "shape": list(digits.inputs.shape[1:]),
+            "size": digits.inputs.nbytes + digits.test_inputs.nbytes,
             "sources": ["scikit-learn"],
             "state": "built in",
             "path": None,

@@ -14,24 +14,28 @@ from moonfed.data.plan import Plan
 def gather(
     data: Dataset, plan: Plan, dtype: torch.dtype, lay: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the pictures [..., channel, height, width] and labels [...] of a plan of any leading shape.
+    """Return the inputs [..., channel, height, width] and labels [...] of a plan of any leading shape.
 
-    lay may put the bytes into another order in memory; they are numbers only after that.
+    lay may put the bytes of pictures into another order in memory; they are numbers only after that.
     """
     shape = plan.rows.shape
     flat = Plan(plan.rows.reshape(-1), plan.crops.reshape(-1, 2), plan.flips.reshape(-1), plan.angles.reshape(-1))
     if not data.recipe.changes:
-        pixels = data.images.index_select(0, flat.rows)
-    elif data.images.is_cuda or data.recipe.rotate:
+        pixels = data.inputs.index_select(0, flat.rows)
+    elif data.inputs.is_cuda or data.recipe.rotate:
         pixels = _changed(data, flat)
     else:
         pixels = _cropped(data, flat)
     pixels = pixels.reshape(*shape, *pixels.shape[1:])
-    return normalise(data, lay(pixels) if lay else pixels, dtype), data.labels[plan.rows]
+    return normalise(data, lay(pixels) if lay and data.inputs.dim() == 4 else pixels, dtype), data.labels[plan.rows]
 
 
 def normalise(data: Dataset, pixels: Tensor, dtype: torch.dtype) -> Tensor:
-    """Subtract the mean and divide by the standard deviation, channel by channel."""
+    """Subtract the mean and divide by the standard deviation, channel by channel; words and ready numbers stay."""
+    if data.words:
+        return pixels
+    if not data.mean:
+        return pixels.to(dtype)
     mean, std = (_by_channel(values, dtype, pixels.device) for values in (data.mean, data.std))
     return pixels.to(dtype).sub_(mean).div_(std)
 
@@ -44,7 +48,7 @@ def _by_channel(values: tuple[float, ...], dtype: torch.dtype, device: torch.dev
 
 def _changed(data: Dataset, plan: Plan) -> Tensor:
     """Follow every pixel of the augmented pictures back to where it comes from: rotation, flip, crop, padding."""
-    channels, height, width = data.images.shape[1:]
+    channels, height, width = data.inputs.shape[1:]
     pad, device = data.recipe.pad, plan.rows.device
     y = torch.arange(height, device=device)[None, :, None]  # [row, height, width], broadcast where it can be
     x = torch.arange(width, device=device)[None, None, :]
@@ -61,14 +65,14 @@ def _changed(data: Dataset, plan: Plan) -> Tensor:
         outside = padding if outside is None else outside | padding
     y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
     channel = torch.arange(channels, device=device)[None, :, None, None]
-    pixels = data.images[plan.rows[:, None, None, None], channel, y[:, None], x[:, None]]
+    pixels = data.inputs[plan.rows[:, None, None, None], channel, y[:, None], x[:, None]]
     return pixels if outside is None else pixels.masked_fill(outside[:, None], 0)
 
 
 def _cropped(data: Dataset, plan: Plan) -> Tensor:
     """Do the same without rotation by copying whole rows of pixels: a CPU is slow at following single ones."""
-    pad, (height, width) = data.recipe.pad, data.images.shape[2:]
-    pixels = data.images.index_select(0, plan.rows)
+    pad, (height, width) = data.recipe.pad, data.inputs.shape[2:]
+    pixels = data.inputs.index_select(0, plan.rows)
     if data.recipe.reflect:
         for axis in (2, 3):
             before, after = pixels.narrow(axis, 1, pad), pixels.narrow(axis, pixels.shape[axis] - pad - 1, pad)

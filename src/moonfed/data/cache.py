@@ -46,9 +46,9 @@ def load(entry: Entry) -> Dataset:
     tensors, _ = _read(entry)
     return Dataset(
         name=entry.name,
-        images=tensors["train_images"],
+        inputs=tensors["train_images"],
         labels=tensors["train_labels"],
-        test_images=tensors["test_images"],
+        test_inputs=tensors["test_images"],
         test_labels=tensors["test_labels"],
         classes=entry.classes,
         mean=entry.mean,

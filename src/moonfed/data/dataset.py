@@ -1,4 +1,4 @@
-"""A data set lives on the device as uint8 pictures and integer labels."""
+"""A data set lives on the device as one tensor of inputs, whatever they are, and integer labels."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -23,32 +23,45 @@ class Recipe(NamedTuple):
         return bool(self.pad or self.flip or self.rotate)
 
 
+PLAIN = Recipe()
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """Training and test rows, with what is published for them: pixel statistics, augmentation, batch size."""
+    """Training and test rows, with what is known of them: pixel statistics, augmentation, batch size, whose they are.
+
+    Inputs are uint8 pictures [row, channel, height, width], or floats of any shape that are ready for the network, or
+    int64 numbers of words [row, place].
+    """
 
     name: str
-    images: Tensor  # uint8 [row, channel, height, width]
+    inputs: Tensor
     labels: Tensor  # int64 [row]
-    test_images: Tensor
+    test_inputs: Tensor
     test_labels: Tensor
     classes: int
-    mean: tuple[float, ...]  # per channel, in pixel units
-    std: tuple[float, ...]
-    recipe: Recipe
-    batch: int
+    mean: tuple[float, ...] = ()  # of pictures, per channel, in pixel units
+    std: tuple[float, ...] = ()
+    recipe: Recipe = PLAIN
+    batch: int = 32
     encoder: str = "cnn"  # the published one
+    words: int = 0  # how many different words there are, if inputs are numbers of words; 0 is no word
+    class_names: tuple[str, ...] = ()
+    party: Tensor | None = None  # int64 [row]: whose row it is, where the data says so
+    test_party: Tensor | None = None
+    party_names: tuple[str, ...] = ()
 
     def to(self, device: torch.device) -> "Dataset":
         """Move every tensor to a device."""
-        moved = {k: getattr(self, k).to(device) for k in ("images", "labels", "test_images", "test_labels")}
+        moved = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, **moved)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of every pixel and label: a checkpoint of other data is told by it."""
+        """A hash of every input and label: a checkpoint of other data is told by it."""
         digest = hashlib.sha256()
-        for tensor in (self.images, self.labels, self.test_images, self.test_labels):
+        tensors = [self.inputs, self.labels, self.test_inputs, self.test_labels, self.party, self.test_party]
+        for tensor in (t for t in tensors if t is not None):
             digest.update(str(tuple(tensor.shape)).encode())
             digest.update(tensor.cpu().numpy().tobytes())
         return digest.hexdigest()

@@ -22,9 +22,9 @@ def digits() -> Dataset:
     train = images[:FIRST_TEST_ROW].double()
     return Dataset(
         name="digits",
-        images=images[:FIRST_TEST_ROW],
+        inputs=images[:FIRST_TEST_ROW],
         labels=labels[:FIRST_TEST_ROW],
-        test_images=images[FIRST_TEST_ROW:],
+        test_inputs=images[FIRST_TEST_ROW:],
         test_labels=labels[FIRST_TEST_ROW:],
         classes=10,
         mean=(round(train.mean().item(), 4),),

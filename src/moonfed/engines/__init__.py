@@ -50,7 +50,7 @@ def pick_precision(name: str, device: torch.device) -> str:
 
 def pick_engine(name: str, nets: Nets, data: Dataset, options: Options) -> Engine:
     """Turn an engine setting into an engine; auto stacks parties unless one of them fills the device by itself."""
-    precision = pick_precision(options.precision, data.images.device)
+    precision = pick_precision(options.precision, data.inputs.device)
     if options.precision not in ("auto", precision):
         options.say(f"precision {options.precision} is for GPUs: this runs in {precision}")
     options = replace(options, precision=precision)

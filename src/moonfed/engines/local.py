@@ -200,4 +200,4 @@ def reached(nets: Nets, data: Dataset, job: Job, end: Snapshot) -> float | None:
 
 def on(data: Dataset, plan: Plan) -> Plan:
     """Bring a plan to the device of the data."""
-    return Plan(*(part.to(data.images.device, non_blocking=True) for part in plan))
+    return Plan(*(part.to(data.inputs.device, non_blocking=True) for part in plan))

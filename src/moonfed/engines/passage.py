@@ -18,7 +18,7 @@ def pass_through(
     stack: Stack, order: Schedule, plans: Sequence[Plan], held: Sequence[Held], data: Dataset
 ) -> list[tuple[Carry, Tensors]]:
     """Take every party through its lane; return what each has come to, and its losses by part."""
-    device = data.images.device
+    device = data.inputs.device
     laned = in_lanes(plans, order, stack.width, device)
     own = None
     index = laned.rows

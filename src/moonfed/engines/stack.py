@@ -124,7 +124,7 @@ def ask(work: Work, anchors: dict[str, Snapshot], rows: Tensor) -> dict[str, Out
     looks = work.each(partial(look, work.nets.frozen))
     pieces = []
     for some in rows.split(max(16, (BULK // 16 if rows.is_cuda else CACHE // 4) // work.widest)):
-        x = normalise(work.data, work.data.images[some], dtype)[None]
+        x = normalise(work.data, work.data.inputs[some], dtype)[None]
         seen = {k: looks(tree_map(lambda t: t[None], a), x) for k, a in anchors.items()}
         pieces.append(tree_map(lambda t: t[0], seen))
     return tree_map(lambda *parts: torch.cat(parts), *pieces)

@@ -10,6 +10,7 @@ from torch import nn
 from moonfed.core.algorithm import Local
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import pack
+from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 from moonfed.engines.graphs import CannotCapture, GraphedStack
@@ -32,7 +33,7 @@ class Stacked:
     def __init__(self, nets: Nets, data: Dataset, options: Options = PLAIN) -> None:
         self.nets, self.data, self.options = in_precision(nets, options.precision), data, options
         self.plain = nets  # for lanes that bring their own precision
-        self.cuda = data.images.is_cuda
+        self.cuda = data.inputs.is_cuda
         self.widest = widest_layer(nets.frozen, data)
         self.most = options.lanes or 10**6  # falls when memory runs out
         self.kept: dict[Hashable, GraphedStack] = {}
@@ -109,7 +110,7 @@ class Stacked:
 
     def _longest_chunk(self, rows: int) -> int:
         """Say how many steps may be gathered at once, with this many rows a step: a CPU's cache is soon full."""
-        bytes_a_step = rows * self.data.images[0].numel() * 4
+        bytes_a_step = rows * self.data.inputs[0].numel() * 4
         return CHUNK if self.cuda else min(CHUNK, max(1, 2 * CACHE // bytes_a_step))
 
     def _most(self, shape: Hashable, plan: Plan, local: Local, like: Held) -> int:
@@ -167,7 +168,7 @@ def widest_layer(net: nn.Module, data: Dataset) -> int:
     hooks = [layer.register_forward_hook(note) for layer in net.modules()]
     own = next(net.parameters())
     with torch.no_grad():
-        net(torch.zeros(1, *data.images.shape[1:], dtype=own.dtype, device=own.device))
+        net(normalise(data, data.inputs[:1], own.dtype))
     for hook in hooks:
         hook.remove()
     return widest

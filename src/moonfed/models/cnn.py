@@ -18,13 +18,14 @@ class Cnn(Encoder):
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
-        small = min(spec.height, spec.width) < 28
+        channels, height, width = spec.shape
+        small = min(height, width) < 28
         first, second = (16, 32) if small else (6, 16)
         kernel, pad = (3, 1) if small else (5, 0)
-        side = [((s - kernel + 1 + 2 * pad) // 2 - kernel + 1 + 2 * pad) // 2 for s in (spec.height, spec.width)]
+        side = [((s - kernel + 1 + 2 * pad) // 2 - kernel + 1 + 2 * pad) // 2 for s in (height, width)]
         # The authors take the maximum after the ReLU: the same bits forwards and backwards, with four times the work.
         self.convolutions = nn.Sequential(
-            nn.Conv2d(spec.channels, first, kernel, padding=pad),
+            nn.Conv2d(channels, first, kernel, padding=pad),
             norm_layer(spec.norm, first),
             nn.MaxPool2d(2),
             nn.ReLU(),

@@ -1,4 +1,6 @@
-"""A multi-layer perceptron on the flattened picture."""
+"""A multi-layer perceptron on the flattened input."""
+
+from math import prod
 
 from torch import Tensor, nn
 
@@ -9,11 +11,12 @@ class Mlp(Encoder):
     """Two layers of 128 and 64 units with ReLU."""
 
     features = 64
+    takes = "numbers"
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
         self.layers = nn.Sequential(
-            nn.Linear(spec.channels * spec.height * spec.width, 128),
+            nn.Linear(prod(spec.shape), 128),
             norm_layer(spec.norm, 128, flat=True),
             nn.ReLU(),
             nn.Linear(128, self.features),

@@ -10,17 +10,17 @@ from moonfed.core.types import Outputs
 class EncoderSpec(NamedTuple):
     """What an encoder must know to build itself."""
 
-    channels: int
-    height: int
-    width: int
+    shape: tuple[int, ...]  # of one input: (channels, height, width) of a picture
     norm: str = "none"  # none, group or batch
+    words: int = 0  # how many different words there are, if the input is numbers of words
 
 
 class Encoder(nn.Module):
-    """Maps a batch of pictures to features; a subclass says how many."""
+    """Maps a batch of inputs to features; a subclass says how many, and of what shape its inputs are."""
 
     features: int
     norm: ClassVar[str] = "none"  # the normalisation it is published with
+    takes: ClassVar[str] = "pictures"  # pictures, numbers (of any shape) or words
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Model(nn.Module):
         )
         self.head = nn.Linear(projection or wide, classes)
 
-    def forward(self, x: Tensor) -> Outputs:  # x: [batch, channel, height, width]
+    def forward(self, x: Tensor) -> Outputs:  # x: [batch, ...]
         features = self.encoder(x)
         projection = self.projector(features)
         return Outputs(features, projection, self.head(projection))

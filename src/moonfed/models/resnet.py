@@ -41,7 +41,7 @@ class Resnet(Encoder):
                 stride = 2 if stage and not block else 1
                 stages.append(Residual(wide, width * 2**stage, stride, bottleneck, spec.norm))
                 wide = width * 2**stage * (4 if bottleneck else 1)
-        self.stem = _convolution(spec.channels, width, 3, 1, spec.norm)
+        self.stem = _convolution(spec.shape[0], width, 3, 1, spec.norm)
         self.stages = nn.Sequential(*stages)
         self.features = wide
         for layer in self.modules():

@@ -111,7 +111,7 @@ def _seen(dataset: str, folder: Path, gpu: str | None) -> Iterable[float]:
 def _one_step(dataset: str, device: torch.device) -> float:
     entry = CATALOGUE.get(dataset)
     encoder, shape, classes = (entry.encoder, entry.shape, entry.classes) if entry else ("mlp", (1, 8, 8), 10)
-    spec = NetSpec(encoder, EncoderSpec(*shape, ENCODERS[encoder].norm), classes, 256)
+    spec = NetSpec(encoder, EncoderSpec(shape, ENCODERS[encoder].norm), classes, 256)
     batch, rows = (entry.batch if entry else BATCH), PROBE_ROWS[encoder]
     net = build(spec).to(device).train()
     x = torch.from_numpy(generator(0, "bench", 0, 1).normal(size=(rows, *shape))).float().to(device)

@@ -60,7 +60,7 @@ def _model(row: str, folder: Path, trial: Trial, bench: Bench, config: Config) -
     tensors = read_tensors(folder / FINAL)[0]
     prefix = f"party{PARTY}/" if trial.algorithm.local.own is not None else ""
     shape = trial.state.model
-    device = bench.data.images.device
+    device = bench.data.inputs.device
     weights, buffers = ({k: tensors[prefix + k].to(device) for k in part} for part in (shape.weights, shape.buffers))
     shared = Snapshot(weights, buffers)
     if row != FOUR_MODELS[-1]:

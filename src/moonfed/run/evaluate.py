@@ -43,9 +43,9 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     dtype = next(iter(model.weights.values())).dtype
     confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
     loss = torch.zeros((), dtype=torch.float64, device=data.test_labels.device)
-    small = sum(w.numel() for w in model.weights.values()) < SMALL and data.test_images.is_cuda
+    small = sum(w.numel() for w in model.weights.values()) < SMALL and data.test_inputs.is_cuda
     batch = 10 * BATCH if small else BATCH
-    for pixels, y in zip(data.test_images.split(batch), data.test_labels.split(batch), strict=True):
+    for pixels, y in zip(data.test_inputs.split(batch), data.test_labels.split(batch), strict=True):
         out = functional_call(net, (model.weights, model.buffers), (normalise(data, pixels, dtype),))
         confusion += torch.bincount(y * data.classes + out.logits.argmax(1), minlength=data.classes**2)
         loss += cross_entropy(out.logits, y, reduction="sum")

@@ -66,5 +66,5 @@ def as_model(net: nn.Module, tensors: Tensors, record: Record) -> Snapshot:
 def features(net: nn.Module, model: Snapshot, data: Dataset, rows: Tensor) -> Tensor:
     """See test rows through a model's encoder: [row, feature], on the CPU."""
     dtype = next(iter(model.weights.values())).dtype
-    parts = [look(net, model, normalise(data, data.test_images[part], dtype)).features for part in rows.split(BATCH)]
+    parts = [look(net, model, normalise(data, data.test_inputs[part], dtype)).features for part in rows.split(BATCH)]
     return torch.cat(parts).cpu()

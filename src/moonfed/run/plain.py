@@ -31,7 +31,7 @@ def _party(model: nn.Module, data: Dataset, job: Job) -> Snapshot:
     if isinstance(job.local, Contrastive):
         seen_through = (job.state.model, as_snapshot(job.slots, "previous0"))
         anchors = [_holding(model, snapshot).eval() for snapshot in seen_through]
-    plan = Plan(*(part.to(data.images.device) for part in job.plan))
+    plan = Plan(*(part.to(data.inputs.device) for part in job.plan))
     for batch in zip(*plan, strict=True):
         x, y = gather(data, Plan(*batch), torch.float32)
         optimizer.zero_grad()

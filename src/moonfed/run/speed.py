@@ -175,13 +175,13 @@ class Plain:
     def time(self) -> float:
         """Return the seconds that the plain loop takes now."""
         with numerics("fp32"):
-            return _timed(self.data.images.device, lambda: plain_round(self.model, self.data, self.jobs))
+            return _timed(self.data.inputs.device, lambda: plain_round(self.model, self.data, self.jobs))
 
 
 def _plain(algorithm: str, data: Dataset, profile: Profile) -> Plain:
     bench = _bench(data, Options())
     trials = _second_round(algorithm, bench, 1, profile.check_epochs)
-    jobs, model = _jobs(trials, bench), build(trials[0].spec).to(data.images.device)
+    jobs, model = _jobs(trials, bench), build(trials[0].spec).to(data.inputs.device)
     with numerics("fp32"):
         return Plain(model, data, jobs, plain_round(model, data, jobs))
 
@@ -198,7 +198,7 @@ def pictures(rows: int, device: torch.device, augmented: bool) -> Dataset:
 
 
 def _bench(data: Dataset, options: Options) -> Bench:
-    nets = nets_of(build(net_spec(resolve(_config("fedavg", 0, 1), data), data)).to(data.images.device))
+    nets = nets_of(build(net_spec(resolve(_config("fedavg", 0, 1), data), data)).to(data.inputs.device))
     return Bench(data, nets, pick_engine("stacked", nets, data, options))
 
 
@@ -220,7 +220,7 @@ def _second_round(algorithm: str, bench: Bench, trials: int, epochs: int, **spli
 def _timing(
     way: str, algorithm: str, data: Dataset, count: int, options: Options, profile: Profile, plain: Plain | None
 ) -> Timing:
-    device = data.images.device
+    device = data.inputs.device
     bench = _bench(data, options)
     gap = None
     if plain is not None:

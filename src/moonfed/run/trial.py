@@ -76,7 +76,7 @@ def resolve(config: Config, data: Dataset) -> Config:
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     norm = ENCODERS[encoder].norm if config.model.norm == "auto" else config.model.norm
     model = config.model.model_copy(update={"model": encoder, "norm": norm})
-    run = config.run.model_copy(update={"precision": pick_precision(config.run.precision, data.images.device)})
+    run = config.run.model_copy(update={"precision": pick_precision(config.run.precision, data.inputs.device)})
     return config.model_copy(update={"data": split, "train": train, "model": model, "run": run})
 
 
@@ -103,9 +103,20 @@ def open_bench(config: Config, trials: int = 1, say: Callable[[str], None] = lam
 
 def net_spec(config: Config, data: Dataset) -> NetSpec:
     """Read the shape of the network from resolved settings and data."""
-    channels, height, width = data.images.shape[1:]
-    shape = EncoderSpec(channels, height, width, config.model.norm)
+    shape = EncoderSpec(tuple(data.inputs.shape[1:]), config.model.norm, data.words)
+    takes = ENCODERS[config.model.model].takes
+    is_words = takes == "words"
+    if is_words != bool(data.words) or (takes == "pictures" and data.inputs.dim() != 4):
+        kind = "words" if data.words else "pictures" if data.inputs.dim() == 4 else "numbers"
+        fitting = [name for name, own in ENCODERS.items() if own.takes in _may_take(kind)]
+        raise UserError(
+            f"encoder {config.model.model} takes {takes}, {data.name} has {kind}; use --model {' or '.join(fitting)}"
+        )
     return NetSpec(config.model.model, shape, data.classes, config.model.projection)
+
+
+def _may_take(kind: str) -> tuple[str, ...]:
+    return ("pictures", "numbers") if kind == "pictures" else (kind,)
 
 
 def build(spec: NetSpec) -> Model:
@@ -152,7 +163,7 @@ def set_up(config: Config, bench: Bench) -> Trial:
     facts = [Facts(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]
     settings = config.algorithm
     algorithm = make_algorithm(settings.name, settings.server, settings.options)
-    device, spec = data.images.device, net_spec(config, data)
+    device, spec = data.inputs.device, net_spec(config, data)
     model = fresh_model(spec, config.run.seed, "model", device)
     trial = Trial(config, algorithm, device, spec, parts, facts, Cohorts(config, facts), State(model, {}, {}))
     sent, kept = algorithm.server.init(model, trial.fresh)
