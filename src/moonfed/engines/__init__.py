@@ -72,4 +72,5 @@ __all__ = [
     "numerics",
     "pick_device",
     "pick_engine",
+    "pick_precision",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.run.compare import read_seeds, top_folder
-from moonfed.run.config import Config, flag_of, make_config
+from moonfed.run.config import Config, flag_of, identity, make_config
 
 MOST = 1000  # trials
 SHARED = {"data": {"dataset"}, "run": None, "model": None}  # what all trials of a command have in common
@@ -32,6 +32,8 @@ def plan_sweep(
         for seed in numbers:
             run = chosen.get("run", {}) | {"seed": seed}
             trials.append((label, make_config(chosen | {"run": run})))
+    if len({identity(config) for _, config in trials}) < len(trials):
+        raise UserError("two of these settings are the same, 1 and 1.0 for one; ask for each once")
     top = folder or top_folder("sweep", [config for _, config in trials])
     return top, [
         (label, c, top / label.replace(" ", "_").replace("/", "-") / f"seed-{c.run.seed}") for label, c in trials
