@@ -19,7 +19,8 @@ from moonfed.core.tree import add, leaves, scale, sub, tree_map
 from moonfed.core.types import Outputs, Slots, State, as_snapshot, as_tensor, as_tensors
 from moonfed.data.augment import gather
 from moonfed.data.plan import draw_plan
-from moonfed.run.loop import make_jobs, run_rounds
+from moonfed.run.loop import run_rounds
+from moonfed.run.parties import make_jobs
 from moonfed.run.trial import build, net_spec, resolve, set_up
 
 
