@@ -5,6 +5,7 @@ folders and files of the machine that reads them.
 """
 
 import sys
+import tomllib
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -18,6 +19,7 @@ from moonfed.federation.settings import FederationSettings
 from moonfed.federation.site import Site
 from moonfed.federation.wire import GridPost
 from moonfed.federation.worker import reply_to
+from moonfed.run.config import make_config
 
 server = ServerApp()
 site = ClientApp()
@@ -27,6 +29,8 @@ site = ClientApp()
 def main(grid: Grid, context: Context) -> None:
     """Run a federation whose settings are in a file at the coordinator."""
     given = context.run_config
+    file = Path(str(given["config"]))
+    config = make_config(tomllib.loads(file.read_text(encoding="utf-8")))
     home, settings = Home(Path(str(given["home"]))), FederationSettings()  # type: ignore[call-arg]
     post = GridPost(grid, home.allowed(), settings.deadline)  # type: ignore[arg-type]
     out, resume = Path(str(given["out"])), bool(given["resume"])

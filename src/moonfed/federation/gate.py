@@ -17,6 +17,8 @@ from moonfed.federation.flat import Like, rebuilt_upload
 from moonfed.federation.seal import SHOWN, Claim, Numbers, Refused, verify
 
 NONCE_BYTES = 16
+CHANGE = "the change of the weights"
+VARIANCE = ".running_var"  # as BatchNorm calls its buffer
 
 
 @dataclass(frozen=True)
@@ -108,23 +110,27 @@ class Gate:
 def within_norm(uploads: Mapping[str, Upload], multiple: float, round: int) -> tuple[dict[str, Upload], list[Refused]]:
     """Part a round's updates into those within a multiple of the median norm and refusals of the others.
 
-    The change of the weights, the buffers and each slot are measured by themselves. Of an even number of sites the
-    lower of the two middle norms is the median: half of the sites can be wild and do not lift it. Two sites are
-    measured by the smaller one; one site has nothing to be measured by and passes.
+    The change of the weights, the buffers and each slot are measured by themselves; a site that did more than the
+    median work, by its mass, may have changed the weights by as much more. Of an even number of sites the lower of the
+    two middle norms is the median: half of the sites can be wild and do not lift it. Two sites are measured by the
+    smaller one; one site has nothing to be measured by and passes.
     """
     lengths = {site: _lengths(upload) for site, upload in uploads.items()}
+    mass = median_low(upload.mass for upload in uploads.values()) if uploads else 1.0
     refused: dict[str, Refused] = {}
     for part in dict.fromkeys(name for own in lengths.values() for name in own):
         median = median_low(own[part] for own in lengths.values())
         for site, own in lengths.items():
-            if site not in refused and own[part] > multiple * median:
+            work = max(1.0, uploads[site].mass / mass) if part == CHANGE else 1.0
+            if site not in refused and own[part] > multiple * work * median:
                 detail = f"the norm of {part} is {own[part]:.3g}, over {multiple:g} times the median {median:.3g}"
-                refused[site] = Refused("norm", detail, site, round)
+                more = f" and its {work:.3g} times the work" if work > 1 else ""
+                refused[site] = Refused("norm", detail + more, site, round)
     return {site: upload for site, upload in uploads.items() if site not in refused}, list(refused.values())
 
 
 def _lengths(upload: Upload) -> dict[str, float]:
-    parts: dict[str, Any] = {"the update": upload.delta, "the buffers": upload.buffers}
+    parts: dict[str, Any] = {CHANGE: upload.delta, "the buffers": upload.buffers}
     parts |= {f"slot {name}": value for name, value in upload.slots.items()}
     return {name: _length(leaves(tree)) for name, tree in parts.items()}
 
@@ -170,6 +176,9 @@ def _check_finite(tensors: Tensors, numbers: Numbers) -> None:
     bad += [name for name, tensor in tensors.items() if not finite(tensor)]
     if bad:
         raise Refused("not finite", _first(bad))
+    bad = [name for name, tensor in tensors.items() if name.endswith(VARIANCE) and bool((tensor < 0).any())]
+    if bad:  # one below zero, averaged in, would make a network that says nothing but NaN
+        raise Refused("negative variance", _first(bad))
 
 
 def _first(names: list[str]) -> str:

@@ -11,8 +11,9 @@ import torch
 
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.tree import add, finite, nbytes
-from moonfed.core.types import Slots, Tensors, Upload
+from moonfed.core.types import Slots, State, Tensors, Upload
 from moonfed.engines import Done
+from moonfed.run.cohort import Seat
 from moonfed.run.parties import Here, Parties
 from moonfed.run.score import score_round
 from moonfed.run.trial import Bench, Trial
@@ -69,19 +70,11 @@ def _settle(trial: Trial, bench: Bench, done: dict[int, Done]) -> Settled | None
     if trial.failure is not None:
         return None
     good = trial.state, trial.memory
-    uploads = {party: result.upload for party, result in done.items()}
+    uploads = {seat.party: done[seat.party].upload for seat in seats}
     sent = nbytes(trial.state.model) + nbytes(trial.state.sent)
     pooled = ALGORITHMS[trial.config.algorithm.name].pooled  # then nothing travels
-    server = trial.algorithm.server
-    total: Tensors = {}
-    travelled = up = 0
-    for seat in seats:  # by party, whatever the order of training: floating-point sums depend on it
-        part = server.contribute(uploads[seat.party], trial.facts[seat.party], seat.share)
-        if part and not pooled:
-            up, travelled = up + nbytes(part), travelled + 1
-        total = add(total, part) if total else part
-    if seats:
-        trial.state = server.step(trial.state, total, trial.population)
+    trial.state, sizes = _aggregate(trial, seats, uploads)
+    up, travelled = (0, 0) if pooled else (sum(sizes), len(sizes))
     changed = {seat.party: done[seat.party].slots for seat in seats}
     if not any(changed.values()):
         changed = {}
@@ -98,6 +91,22 @@ def _settle(trial: Trial, bench: Bench, done: dict[int, Done]) -> Settled | None
     if trial.config.run.gamma:
         row["gamma"] = {str(party): _number(done[party].gamma) for party in row["cohort"]}
     return Settled({"round": trial.round} | row, changed)
+
+
+def _aggregate(trial: Trial, seats: list[Seat], uploads: dict[int, Upload]) -> tuple[State, list[int]]:
+    """Let the server rule move the state; return it with the bytes of each party that sent anything."""
+    server = trial.algorithm.server
+    if not seats:
+        return trial.state, []
+    if not server.linear:
+        return server.combine(trial.state, uploads, trial.population), [nbytes(_floats(u)) for u in uploads.values()]
+    total: Tensors = {}
+    sizes: list[int] = []
+    for seat in seats:  # by party, whatever the order of training: floating-point sums depend on it
+        part = server.contribute(uploads[seat.party], trial.facts[seat.party], seat.share)
+        sizes += [nbytes(part)] if part else []
+        total = add(total, part) if total else part
+    return server.step(trial.state, total, trial.population), sizes
 
 
 def _number(value: float | None) -> float | None:
