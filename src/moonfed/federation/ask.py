@@ -55,7 +55,8 @@ def read_ask(public: EllipticCurvePublicKey, note: Note) -> Ask:
     except InvalidSignature:
         raise Refused("altered", "the coordinator of this federation did not sign this ask") from None
     values: dict[str, Any] = json.loads(text)
-    ask = Ask(**values | {"claim": Claim(**values["claim"])})
+    values["claim"] = Claim(**values["claim"])
+    ask = Ask(**values)
     if not NAME.fullmatch(ask.claim.run) or not NAME.fullmatch(ask.claim.nonce):
         raise Refused("malformed", "run and nonce are written in hexadecimal digits")
     if digest(note.tensors) != ask.claim.model:

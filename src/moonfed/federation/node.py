@@ -36,7 +36,7 @@ def main() -> None:
         from flwr.supernode import start_client_internal as loop
         from flwr.supernode.cli import flower_supernode
 
-        vars(loop)["time"] = Hasty()
+        loop.time = Hasty()  # type: ignore[attr-defined]
         flower_supernode()
 
 

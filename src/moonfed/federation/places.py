@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,10 @@ class Home:
     def address(self) -> tuple[str, int]:
         """Where the server listens."""
         return _split(str(read_json(self.invitation).get("address")))
+
+    def move(self, host: str, port: int) -> None:
+        """Listen elsewhere from now on."""
+        write_json(self.invitation, read_json(self.invitation) | {"address": f"{host}:{port}"})
 
     def key(self) -> EllipticCurvePrivateKey:
         """Read the key with which asks are signed."""
@@ -140,6 +143,10 @@ class SitePlace:
         """What the site remembers of its runs."""
         return self.path / "memory"
 
+    def move(self, invitation: Path) -> None:
+        """Take the address from a newer invitation."""
+        write_json(self.path / INVITATION, read_json(invitation))
+
     def key(self) -> EllipticCurvePrivateKey:
         """Read the site's own key."""
         return read_private(self.private)
@@ -170,7 +177,7 @@ def make_site(path: Path, invitation: Path, settings: SiteSettings) -> SitePlace
     make_site_key(place.private)
     write_bytes(place.authority, given["authority"].encode())
     write_bytes(path / "coordinator.pub", given["coordinator"].encode())
-    shutil.copyfile(invitation, path / INVITATION)
+    write_json(path / INVITATION, given)
     write_bytes(path / SITE, (json.dumps(asdict(settings), indent=2) + "\n").encode())
     return place
 

@@ -89,7 +89,7 @@ def _settle(trial: Trial, bench: Bench, done: dict[int, Done]) -> Settled | None
     row = score | _losses(results) | {"bytes_up": up, "bytes_down": travelled * sent}
     row |= {"cohort": [seat.party for seat in seats], "steps": sum(r.upload.steps for r in results)}
     if trial.config.run.gamma:
-        row["gamma"] = {str(party): _number(done[party].gamma) for party in row["cohort"]}
+        row["gamma"] = {str(seat.party): _number(done[seat.party].gamma) for seat in seats}
     return Settled({"round": trial.round} | row, changed)
 
 
