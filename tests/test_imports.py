@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "federation": {"core", "data", "models", "algorithms", "engines", "run"},
     "cli": {"core", "data", "models", "algorithms", "engines", "run", "report", "papers", "federation"},
 }
-FLOWER = {"apps", "link", "node", "processes", "wire", "worker"}  # the files that know Flower
+FLOWER = {"apps", "link", "node", "post", "processes", "wire", "worker"}  # the files that know Flower
 DISK_AND_CLOCK = {"time", "datetime", "os", "pathlib", "shutil", "tempfile"}
 
 

@@ -14,10 +14,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.federation.places import Home, SitePlace
+from moonfed.federation.post import GridPost
 from moonfed.federation.serve import serve
 from moonfed.federation.settings import FederationSettings
 from moonfed.federation.site import Site
-from moonfed.federation.wire import GridPost
 from moonfed.federation.worker import reply_to
 from moonfed.run.config import make_config
 

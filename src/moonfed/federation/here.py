@@ -11,10 +11,10 @@ from moonfed.core.errors import UserError
 from moonfed.data.disk import make_folder
 from moonfed.federation.link import superlink
 from moonfed.federation.places import Home, SitePlace, SiteSettings, make_home, make_site
+from moonfed.federation.post import GridPost
 from moonfed.federation.processes import Child, free_port, stop_all
 from moonfed.federation.serve import check_federable, serve
 from moonfed.federation.settings import FederationSettings
-from moonfed.federation.wire import GridPost
 from moonfed.run.config import Config
 from moonfed.run.folder import CONFIG, FEDERATION
 from moonfed.run.loop import Row

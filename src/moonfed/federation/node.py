@@ -6,6 +6,7 @@ flower-superlink and flower-supernode.
 
 import sys
 import time
+from functools import partial
 
 from moonfed.federation.processes import end_with_parent
 
@@ -33,10 +34,13 @@ def main() -> None:
 
         flower_superlink()
     else:
+        from flwr.supercore.inflatable.inflatable_utils import pull_objects
         from flwr.supernode import start_client_internal as loop
         from flwr.supernode.cli import flower_supernode
 
-        loop.time = Hasty()  # type: ignore[attr-defined]
+        hurried = partial(pull_objects, initial_backoff=POLL / 4, backoff_cap=1.0)
+        for name, value in (("time", Hasty()), ("pull_objects", hurried)):
+            setattr(loop, name, value)
         flower_supernode()
 
 

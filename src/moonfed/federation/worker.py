@@ -12,18 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from flwr.app import Message
+from flwr.app import Context, Message
 from flwr.common.constant import SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.common.serde import context_from_proto
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullAppMessagesRequest, PullTaskInputRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
 from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from moonfed.data.disk import make_folder
 from moonfed.federation.keys import write_private
@@ -61,7 +69,7 @@ class Worker:
         beat = HeartbeatSender(make_task_heartbeat_fn_http(client))
         beat.start()
         try:
-            message, context, _, _ = pull_task_input(client)
+            message, context = _pulled(client)
             push_message(client, reply_to(message, self.site), context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
         finally:
@@ -71,6 +79,26 @@ class Worker:
     def _client(self, interceptor: Any) -> RuntimeHttpClient:
         version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
         return RuntimeHttpClient.from_server_address(self.address, True, None, [version, interceptor])
+
+
+def _pulled(client: RuntimeHttpClient) -> tuple[Message, Context]:
+    """Take a message from the node, which may still be receiving parts of it."""
+    given = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+    TaskIdentity.node_id = given.context.node_id
+    context = context_from_proto(given.context)
+    tree = client.PullMessages(PullAppMessagesRequest()).message_object_trees[0]
+    node = Node(node_id=context.node_id)
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(client.PullObject, node, context.run_id),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, context.run_id),
+        return_type=Message,
+        initial_backoff=POLL,
+        backoff_cap=1.0,
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower does: a message does not carry its own name
+    return message, context
 
 
 def reply_to(message: Message, site: Site) -> Message:
