@@ -293,6 +293,14 @@ def test_scaffolds_controls_are_measured_by_themselves():
     assert same_bits(fed.after(taken), fed.after({s: u for s, u in fed.uploads.items() if s != BAD}))
 
 
+def test_a_variance_that_its_rule_corrects_may_be_negative():
+    fed = Federation("scaffold-niid", model__norm="batch", model__model="cnn")
+    gate = fed.gate()
+    ask = gate.ask(BAD)
+    tensors = changed(fed.reply(ask).tensors, VARIANCE, put(-1e-3))
+    assert float(gate.admit(fed.reply(ask, tensors=tensors)).buffers[VARIANCE.removeprefix("buffers/")].min()) < 0
+
+
 def long(norm):
     return Upload({"w": torch.tensor([norm * 0.6, norm * 0.8])}, {}, {}, 1, 1.0)
 
@@ -355,7 +363,7 @@ def test_behind_the_gate_a_median_keeps_every_weight_within_what_the_honest_site
     fed = Federation("moon", algorithm__server="median")
     gate = fed.gate()
     asks = {site: gate.ask(site) for site in fed.sites}
-    turned = {k: v * -9 if k.startswith("delta/") else v for k, v in fed.reply(asks[BAD]).tensors.items()}
+    turned = {k: v * -6 if k.startswith("delta/") else v for k, v in fed.reply(asks[BAD]).tensors.items()}
     replies = [fed.reply(ask, **({"tensors": turned} if site == BAD else {})) for site, ask in asks.items()]
     taken, refusals = fed.judged(gate, replies)
     assert not refusals, "it hides within the norm"
