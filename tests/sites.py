@@ -75,6 +75,9 @@ class Federation:
     def after(self, uploads: dict[str, Upload]) -> State:
         """Say where the server rule goes with some of the sites' updates."""
         server, total = self.trial.algorithm.server, dict[str, Any]()
+        if not server.linear:
+            by_party = {self.sites.index(site): upload for site, upload in uploads.items()}
+            return server.combine(self.trial.state, by_party, self.trial.population)
         for site in sorted(uploads):
             part = server.contribute(uploads[site], Facts(0, self.rows[site], ()), float(self.rows[site]))
             total = add(total, part) if total else part

@@ -293,6 +293,14 @@ def test_scaffolds_controls_are_measured_by_themselves():
     assert same_bits(fed.after(taken), fed.after({s: u for s, u in fed.uploads.items() if s != BAD}))
 
 
+def test_a_variance_that_its_rule_corrects_may_be_negative():
+    fed = Federation("scaffold-niid", model__norm="batch", model__model="cnn")
+    gate = fed.gate()
+    ask = gate.ask(BAD)
+    tensors = changed(fed.reply(ask).tensors, VARIANCE, put(-1e-3))
+    assert float(gate.admit(fed.reply(ask, tensors=tensors)).buffers[VARIANCE.removeprefix("buffers/")].min()) < 0
+
+
 def long(norm):
     return Upload({"w": torch.tensor([norm * 0.6, norm * 0.8])}, {}, {}, 1, 1.0)
 
@@ -349,6 +357,20 @@ def test_the_sum_of_poisoned_updates_within_the_norm_is_bounded_by_it(fed):
     moved = scale(fed.uploads[BAD].delta, 2 * share)
     after, honest = (fed.after(u).model.weights for u in (taken, fed.uploads))
     assert gap({k: after[k] - honest[k] for k in after}, moved) < 1e-6
+
+
+def test_behind_the_gate_a_median_keeps_every_weight_within_what_the_honest_sites_say():
+    fed = Federation("moon", algorithm__server="median")
+    gate = fed.gate()
+    asks = {site: gate.ask(site) for site in fed.sites}
+    turned = {k: v * -6 if k.startswith("delta/") else v for k, v in fed.reply(asks[BAD]).tensors.items()}
+    replies = [fed.reply(ask, **({"tensors": turned} if site == BAD else {})) for site, ask in asks.items()]
+    taken, refusals = fed.judged(gate, replies)
+    assert not refusals, "it hides within the norm"
+    after = fed.after(taken).model.weights
+    for name, old in fed.trial.state.model.weights.items():
+        said = torch.stack([old + upload.delta[name] for site, upload in fed.uploads.items() if site != BAD])
+        assert bool(((after[name] >= said.amin(0)) & (after[name] <= said.amax(0))).all()), name
 
 
 def test_the_asks_name_run_round_model_and_site(fed):

@@ -68,6 +68,10 @@ def test_the_median_of_three_is_the_middle_entry_by_entry_and_of_four_the_mean_o
 def test_the_trimmed_mean_cuts_the_share_it_was_told_at_each_end():
     values = [0.0, 1.0, 2.0, 4.0, 100.0]
     uploads = {party: upload_of([value]) for party, value in enumerate(values)}
+    hundred = {party: upload_of([float(party**2)]) for party in range(100)}
+    kept = [float(party**2) for party in range(7, 93)]  # 0.07 times 100 is a hair above 7 in floating point
+    moved = TrimmedMean(trim=0.07).combine(state_of([0.0]), hundred, NOBODY)
+    assert moved.model.weights["w"].item() == pytest.approx(statistics.fmean(kept))
     for trim, mean in ((0.0, 107 / 5), (0.1, 7 / 3), (0.2, 7 / 3), (0.21, 2.0), (0.49, 2.0)):
         moved = TrimmedMean(trim=trim).combine(state_of([0.0]), uploads, NOBODY)
         assert moved.model.weights["w"].item() == pytest.approx(mean), trim

@@ -176,9 +176,15 @@ def _check_finite(tensors: Tensors, numbers: Numbers) -> None:
     bad += [name for name, tensor in tensors.items() if not finite(tensor)]
     if bad:
         raise Refused("not finite", _first(bad))
-    bad = [name for name, tensor in tensors.items() if name.endswith(VARIANCE) and bool((tensor < 0).any())]
-    if bad:  # one below zero, averaged in, would make a network that says nothing but NaN
+    bad = [name for name, tensor in tensors.items() if _is_variance(name, tensors) and bool((tensor < 0).any())]
+    if bad:  # averaged in, it could make a network that says nothing but NaN
         raise Refused("negative variance", _first(bad))
+
+
+def _is_variance(name: str, tensors: Tensors) -> bool:
+    """Whether a buffer must not be negative; one that its rule also corrects, as scaffold-niid does, honestly may be."""
+    corrected = any(slot.startswith("slots/") and slot.endswith(name) for slot in tensors)
+    return name.startswith("buffers/") and name.endswith(VARIANCE) and not corrected
 
 
 def _first(names: list[str]) -> str:

@@ -54,6 +54,7 @@ def make_authority(folder: Path, days: int) -> None:
     made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     made = made.add_extension(_usage(signs_certificates=True), critical=True)
     make_folder(folder)
+    _refuse_existing(folder / CA_CERTIFICATE)
     write_private(folder / CA_KEY, _pem(key))
     _write_new(folder / CA_CERTIFICATE, made.sign(key, SHA384()).public_bytes(Encoding.PEM))
 
@@ -73,6 +74,7 @@ def make_server_certificate(folder: Path, hosts: Sequence[str], days: int) -> Se
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     made = made.add_extension(issuer, critical=False)
     made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    _refuse_existing(folder / SERVER_CERTIFICATE)
     write_private(folder / SERVER_KEY, _pem(key))
     _write_new(folder / SERVER_CERTIFICATE, made.sign(authority_key, SHA384()).public_bytes(Encoding.PEM))
     return ServerFiles(folder / CA_CERTIFICATE, folder / SERVER_CERTIFICATE, folder / SERVER_KEY)
