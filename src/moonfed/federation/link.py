@@ -27,7 +27,7 @@ from moonfed.core.errors import RunFailed
 from moonfed.data.disk import make_folder
 from moonfed.federation.keys import check_server_files, write_private
 from moonfed.federation.places import Home
-from moonfed.federation.processes import Child, await_port
+from moonfed.federation.processes import Child, await_free, await_port
 from moonfed.federation.wire import as_flower
 from moonfed.federation.worker import ACQUIRE
 
@@ -47,6 +47,7 @@ def superlink(home: Home, host: str) -> Iterator[HttpGrid]:
     make_folder(logs)
     secret = home.path / f"link-{os.getpid()}.secret"
     write_private(secret, secrets.token_bytes(32))
+    await_free(host, port)
     child = Child(_superlink(home, host, port, secret), logs / "superlink.log", home.path / "flower")
     try:
         await_port("127.0.0.1" if host == "0.0.0.0" else host, port, child, "SuperLink")

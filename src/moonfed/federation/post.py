@@ -4,10 +4,12 @@ Flower's own way to take replies waits, for minutes, for the parts of one whose 
 that is not whole yet is looked at again later, and nobody waits for it.
 """
 
+from collections import Counter
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from flwr.app import Message, MessageType
+from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
@@ -23,6 +25,7 @@ from moonfed.core.tree import nbytes
 from moonfed.federation.ask import Note
 from moonfed.federation.wire import as_flower, content, note_of
 
+UNDELIVERED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 ROOM = 1 << 20  # bytes that a reply may have beside its tensors
 
 
@@ -36,14 +39,15 @@ class GridPost:
         self.pending: dict[str, str] = {}  # message to site
         self.coming: dict[str, Parcel] = {}  # by message: replies of which parts are missing
         self.limit = 2 * ROOM
+        self.lost: Counter[str] = Counter()  # by site: asks that did not get there, or whose reply did not get back
 
     def present(self) -> dict[str, str]:
-        """Name the sites that are connected; the word is the time at which each connected."""
+        """Name the sites that are connected; the word is the time at which each connected, and how much was lost."""
         found: dict[str, str] = {}
         for node in self.grid.get_nodes():
             site = self.sites.get(bytes(node.public_key))
             if site is not None:
-                self.nodes[site], found[site] = node.node_id, node.last_activated_at
+                self.nodes[site], found[site] = node.node_id, f"{node.last_activated_at} {self.lost[site]}"
         return found
 
     def send(self, site: str, note: Note) -> None:
@@ -68,10 +72,18 @@ class GridPost:
                     self.coming[number] = Parcel(message.metadata.message_id, tree, self.limit)
         found: list[tuple[str, Note | str]] = []
         for number, parcel in list(self.coming.items()):
-            note = parcel.look(self.grid)
-            if note is not None:
-                del self.coming[number]
-                found.append((self.pending.pop(number), note))
+            site = self.pending[number]
+            try:
+                note = parcel.look(self.grid)
+            except ObjectUnavailableError:
+                continue
+            except ObjectPullError:  # its sender died before all of it was here
+                note = None
+            del self.coming[number], self.pending[number]
+            if note is None:
+                self.lost[site] += 1
+            else:
+                found.append((site, note))
         return found
 
     def forget(self) -> None:
@@ -88,22 +100,21 @@ class Parcel:
         self.parts: dict[str, bytes] = {}
 
     def look(self, grid: HttpGrid) -> Note | str | None:
-        """Take the parts that are there; return the note when all are, or what is wrong with it."""
+        """Take the parts that are there; return the note, or what is wrong with it, or None if it was not delivered."""
         client, run = grid._runtime_client, grid.run.run_id  # pyright: ignore[reportPrivateUsage]
         pull = make_pull_object_fn_protobuf(client.PullObject, grid.node, run)
+        while self.missing:
+            part = pull(self.missing[0])
+            self.parts[self.missing.pop(0)] = part
+            self.limit -= len(part)
+            if self.limit < 0:
+                return "a reply far larger than the model"
+        done = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=self.name)
+        client.ConfirmMessageReceived(done)
         try:
-            while self.missing:
-                part = pull(self.missing[0])
-                self.parts[self.missing.pop(0)] = part
-                self.limit -= len(part)
-                if self.limit < 0:
-                    return "a reply far larger than the model"
-            client.ConfirmMessageReceived(
-                ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=self.name)
-            )
             message = inflate_object_from_contents(self.name, self.parts)
-        except ObjectUnavailableError:
-            return None
-        except (ObjectPullError, ValueError, TypeError, KeyError) as error:
-            return f"a reply that is not whole: {str(error)[:200]}"
-        return note_of(message) if isinstance(message, Message) else "a reply that is no message"
+        except (ValueError, TypeError, KeyError) as error:
+            return f"a message in another form: {str(error)[:200]}"
+        if not isinstance(message, Message):
+            return "a reply that is no message"
+        return None if message.has_error() and message.error.code in UNDELIVERED else note_of(message)

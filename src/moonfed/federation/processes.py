@@ -90,6 +90,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def await_free(host: str, port: int, seconds: float = 15) -> None:
+    """Wait until a port can be listened on: the last server may be on its way out."""
+    ends = time.monotonic() + seconds
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                return probe.bind((host, port))
+            except OSError as error:
+                if time.monotonic() > ends:
+                    raise UserError(
+                        f"cannot listen on {host}:{port}: {error.strerror}; end what listens there, or use another port"
+                    ) from None
+        time.sleep(0.1)
+
+
 def await_port(host: str, port: int, child: Child, what: str, seconds: float = 60) -> None:
     """Wait until a process listens."""
     ends = time.monotonic() + seconds

@@ -87,7 +87,7 @@ class Sites:
 
         claims = {name: Claim(self.run, 0, secrets.token_hex(NONCE_BYTES), digest({}), name) for name in names}
         notes = {name: ask_note(self.key, Ask(ENROL, claims[name], config=text), {}) for name in names}
-        self._exchange(notes, lambda site, note: take(site, note, claims[site]), absent_count=True)
+        self._exchange(notes, lambda site, note: take(site, note, claims[site]), lambda: False)
         missing = [name for name in names if name not in found]
         if missing:
             raise RunFailed(
@@ -99,6 +99,7 @@ class Sites:
     def ready(self, names: Sequence[str], trial: Trial, accepted: dict[int, int]) -> None:
         """Say who is which party and which rounds of each have counted."""
         self.names, self.accepted = list(names), dict(accepted)
+        self.seen = dict.fromkeys(names, time.monotonic()) | self.seen
         self.config = trial.config.model_dump_json()
         train = trial.config.train
         assert train.batch is not None
@@ -117,7 +118,7 @@ class Sites:
             return [{}]
         needed = max(1, math.ceil(self.settings.quorum * len(seats) - 1e-9))
         for attempt in range(1, self.settings.attempts + 1):
-            done = self._round(trial, seats)
+            done = self._round(trial, seats, needed)
             if len(done) >= needed:
                 self.accepted |= dict.fromkeys(done, round)
                 return [done]
@@ -127,7 +128,7 @@ class Sites:
             f"what was done up to round {trial.round} is saved: go on with --resume once the sites are back"
         )
 
-    def _round(self, trial: Trial, seats: Sequence[Seat]) -> dict[int, Done]:
+    def _round(self, trial: Trial, seats: Sequence[Seat], needed: int) -> dict[int, Done]:
         assert self.gate is not None
         gate, round, flat = self.gate, trial.round + 1, _on_cpu(flat_state(trial.state))
         like = expected_upload(trial.algorithm.local, trial.state, trial.facts[0], trial.fresh)
@@ -147,7 +148,7 @@ class Sites:
             losses = {k[5:]: torch.tensor([v]).expand(steps) for k, v in numbers.items() if k.startswith("loss/")}
             taken[site] = Done(upload, {}, losses, numbers.get("gamma"))
 
-        self._exchange(notes, take)
+        self._exchange(notes, take, lambda: len(taken) >= needed)
         if self.settings.norm:
             kept, refused = within_norm({k: v.upload for k, v in taken.items()}, self.settings.norm, round)
             for refusal in refused:
@@ -155,11 +156,10 @@ class Sites:
             taken = {site: taken[site] for site in kept}
         return {seat.party: taken[site] for site, seat in seat_of.items() if site in taken}
 
-    def _exchange(self, notes: dict[str, Note], take: Callable[[str, Note], None], absent_count: bool = False) -> None:
-        """Send notes and take replies until all have answered, or only the gone are missing, or time is up.
+    def _exchange(self, notes: dict[str, Note], take: Callable[[str, Note], None], enough: Callable[[], bool]) -> None:
+        """Send notes and take replies until all have answered, or the gone alone are missing and enough did, or late.
 
-        A site that comes anew while it is waited for is asked the very same again. absent_count: wait for sites that
-        are not there too, to the deadline.
+        A site that comes anew while it is waited for is asked the very same again.
         """
         ends = time.monotonic() + self.settings.deadline
         waiting, asked, gone = dict(notes), dict[str, str](), list[str]()
@@ -181,8 +181,8 @@ class Sites:
                 except Refused as refusal:
                     self._refuse(Refused(refusal.reason, refusal.detail, site, refusal.round))
                 del waiting[site]
-            gone = [site for site in waiting if now - self.seen.get(site, -math.inf) > self.settings.patience]
-            if not absent_count and len(gone) == len(waiting):
+            gone = [site for site in waiting if now - self.seen.get(site, now) > self.settings.patience]
+            if len(gone) == len(waiting) and enough():
                 break
             time.sleep(POLL)
         for site in waiting:
