@@ -336,9 +336,13 @@ def test_a_site_that_did_more_work_may_have_gone_further_by_as_much():
     assert [r.site for r in within_norm(lazy, 10.0, 1)[1]] == ["little"], "less work gives no less room, and no more"
 
 
-def test_a_norm_that_single_precision_cannot_square_is_measured_all_the_same():
-    uploads = {"a": long(1.0), "b": long(1.1), "c": Upload({"w": torch.full((10,), 3e38)}, {}, {}, 1, 1.0)}
-    assert [r.site for r in within_norm(uploads, 10.0, 1)[1]] == ["c"]
+@pytest.mark.parametrize(("dtype", "entry"), [(torch.float16, 6e3), (torch.float32, 3e37)])
+def test_norms_beyond_the_range_of_their_own_type_are_told_apart_all_the_same(dtype, entry):
+    sent = {site: torch.full((400,), entry, dtype=dtype) for site in ("a", "b", "c")}
+    sent["d"] = sent["c"] * 10
+    uploads = {site: Upload({"w": w}, {}, {}, 1, 1.0) for site, w in sent.items()}
+    assert not torch.isfinite(torch.linalg.vector_norm(sent["c"]))
+    assert [r.site for r in within_norm(uploads, 5.0, 1)[1]] == ["d"]
 
 
 def test_no_site_at_all_is_no_error():

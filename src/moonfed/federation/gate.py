@@ -182,7 +182,7 @@ def _check_finite(tensors: Tensors, numbers: Numbers) -> None:
 
 
 def _is_variance(name: str, tensors: Tensors) -> bool:
-    """Whether a buffer must not be negative; one that its rule also corrects, as scaffold-niid does, honestly may be."""
+    """Whether a buffer must not be negative; one that its rule corrects, as scaffold-niid does, honestly may be."""
     corrected = any(slot.startswith("slots/") and slot.endswith(name) for slot in tensors)
     return name.startswith("buffers/") and name.endswith(VARIANCE) and not corrected
 
