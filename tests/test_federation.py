@@ -1,6 +1,6 @@
 """Federations of real processes over Flower: they compute what the simulation computes, whatever dies meanwhile."""
 
-import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from commands import Attempt, rows
 from federations import SMALL, Federation, assert_nothing_runs, kill, simulated, weights
+from test_keys import day, resigned
+
+from moonfed.federation.places import Home
+from moonfed.federation.processes import Child, await_port, free_port
 
 TWO = ("--rounds", "2", "--epochs", "2")
 LONG = ("--rounds", "3", "--epochs", "12")  # a second or more a round, so that there is a middle to die in
@@ -80,24 +84,54 @@ def test_ctrl_c_ends_everything_and_the_federation_can_be_gone_on_with(tmp_path:
     assert_nothing_runs(tmp_path)
 
 
-def test_who_is_not_on_the_list_is_kept_out_and_the_round_goes_on(tmp_path: Path):
-    """A site whose key is unknown, one that logs in under another key, and a node without any."""
-    made = Federation(tmp_path, sites=4, admitted=3)
+def test_who_has_no_key_or_another_one_is_kept_out_and_the_run_goes_on(tmp_path: Path):
+    """A node without a key, one with a key that is not on the list; the sites of the list do their rounds."""
+    made = Federation(tmp_path, sites=3, admitted=2)
+    words = (*LONG, "--algorithm", "fedavg")
     try:
-        sites = {name: made.join(name) for name in made.names}
-        (tmp_path / "site-2" / "site.key").unlink()  # the third site lost its key and made itself a new one
-        (tmp_path / "site-3" / "site.key").rename(tmp_path / "site-2" / "site.key")
-        sites["site-2"].process.kill()
-        coordinator = made.start(*TWO, "--algorithm", "fedavg", "--deadline", "12")
-        impostor = made.join("site-2")
-        answer = coordinator.end(90)
-        assert answer.code == 1
-        assert "site-2 did not enrol" in answer.err
-        assert "connection lost" in impostor.said
+        for name in made.names[:2]:
+            made.join(name)
+        coordinator = made.start(*words)
+        coordinator.await_word("listening", 60)
+        for key in ([], ["--auth-supernode-private-key", str(tmp_path / "site-2" / "site.key")]):
+            code, said = knock(made, *key)
+            assert code == 1, said
+            assert "SuperNode ID" not in said  # what a node says that was let in
+        expected = simulated(tmp_path / "here", 2, *words)
+        answer = coordinator.end(120)
+        assert answer.code == 0, answer
+        assert weights(tmp_path / "run") == expected
     finally:
         made.end()
 
 
-def test_refusals_are_logged_by_site():
-    line = json.loads('{"refused": "a"}')
-    assert line["refused"] == "a"
+def test_an_expired_certificate_starts_no_coordinator_and_is_believed_by_no_site(tmp_path: Path):
+    made = Federation(tmp_path, sites=1)
+    files = Home(made.home).files
+    resigned(files, tmp_path, day(-30), day(-1)).certificate.replace(files.certificate)
+    answer = made.start(*TWO).end(60)
+    assert answer.code == 2
+    assert "server.pem expired on" in answer.err
+    ssl = ("--ssl-ca-certfile", files.authority, "--ssl-certfile", files.certificate, "--ssl-keyfile", files.key)
+    words = ["superlink", str(os.getpid()), *map(str, ssl), "--enable-supernode-auth", "--host", "127.0.0.1"]
+    words += ["--port", str(made.port), "--isolation", "process", "--disable-runtime-dependency-installation"]
+    link = Child(["-m", "moonfed.federation.node", *words], tmp_path / "link.log", tmp_path / "flower")
+    try:
+        await_port("127.0.0.1", made.port, link, "SuperLink")
+        code, said = knock(made, "--auth-supernode-private-key", str(tmp_path / "site-0" / "site.key"))
+    finally:
+        link.stop()
+    assert code == 1, said
+    assert "certificate has expired" in said
+    made.end()
+
+
+def knock(made: Federation, *words: str) -> tuple[int, str]:
+    """Start a Flower node against a federation's address and wait for its end."""
+    node = ["supernode", str(os.getpid()), "--superlink", f"127.0.0.1:{made.port}", "--isolation", "process"]
+    node += ["--root-certificates", str(made.home / "ca.crt"), "--port", str(free_port()), *words]
+    child = Child(["-m", "moonfed.federation.node", *node], made.folder / "knock.log", made.folder / "flower")
+    try:
+        return child.process.wait(40), child.log.read_text()
+    finally:
+        child.stop()
