@@ -170,7 +170,7 @@ def test_a_site_whose_reply_did_not_count_goes_on_from_its_last_round_that_did(t
             ask: Note,
             reply: Note,
             spoilt: bool = spoilt,
-            world: World = world,
+            at: World = world,
             began: Any = started,
         ) -> list[Note]:
             if site != "s1" or asks != 3:

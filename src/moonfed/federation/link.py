@@ -27,7 +27,7 @@ from moonfed.core.errors import RunFailed
 from moonfed.data.disk import make_folder
 from moonfed.federation.keys import check_server_files, write_private
 from moonfed.federation.places import Home
-from moonfed.federation.processes import Child, await_free, await_port
+from moonfed.federation.processes import Child, alone, await_free, await_port
 from moonfed.federation.wire import as_flower
 from moonfed.federation.worker import ACQUIRE
 
@@ -46,21 +46,25 @@ def superlink(home: Home, host: str) -> Iterator[HttpGrid]:
     logs = home.path / "logs"
     make_folder(logs)
     secret = home.path / f"link-{os.getpid()}.secret"
-    write_private(secret, secrets.token_bytes(32))
-    await_free(host, port)
-    child = Child(_superlink(home, host, port, secret), logs / "superlink.log", home.path / "flower")
-    try:
-        await_port("127.0.0.1" if host == "0.0.0.0" else host, port, child, "SuperLink")
-        with _serving(home, port, secret.read_bytes()) as grid:
-            yield grid
-    finally:
-        child.stop()
-        secret.unlink(missing_ok=True)
+    with alone(home.path, "another coordinator"):
+        write_private(secret, secrets.token_bytes(32))
+        child: Child | None = None
+        try:
+            await_free(host, port)
+            child = Child(_superlink(home, host, port, secret), logs / "superlink.log", home.path / "flower")
+            near = "127.0.0.1" if host == "0.0.0.0" else host
+            await_port(near, port, child, "SuperLink")
+            with _serving(home, f"{near}:{port}", secret.read_bytes()) as grid:
+                yield grid
+        finally:
+            if child is not None:
+                child.stop()
+            secret.unlink(missing_ok=True)
 
 
 @contextmanager
-def _serving(home: Home, port: int, secret: bytes) -> Iterator[HttpGrid]:
-    address, authority = f"127.0.0.1:{port}", home.files.authority.read_bytes()
+def _serving(home: Home, address: str, secret: bytes) -> Iterator[HttpGrid]:
+    authority = home.files.authority.read_bytes()
     version = RuntimeVersionHttpInterceptor(component_name="flwr-serverapp")
     with ControlHttpClient.from_server_address(address, False, authority, [version]) as control:
         for name, key in home.allowed().items():

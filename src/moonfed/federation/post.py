@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from flwr.app import Message, MessageType
+from flwr.app import ArrayRecord, Message, MessageType
 from flwr.common.constant import ErrorCode
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
@@ -22,8 +22,9 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.superlink.grid import HttpGrid
 
 from moonfed.core.tree import nbytes
+from moonfed.core.types import Tensors
 from moonfed.federation.ask import Note
-from moonfed.federation.wire import as_flower, content, note_of
+from moonfed.federation.wire import as_flower, note_of, record, with_words
 
 UNDELIVERED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 ROOM = 1 << 20  # bytes that a reply may have beside its tensors
@@ -39,6 +40,7 @@ class GridPost:
         self.pending: dict[str, str] = {}  # message to site
         self.coming: dict[str, Parcel] = {}  # by message: replies of which parts are missing
         self.limit = 2 * ROOM
+        self.last: tuple[Tensors, ArrayRecord] | None = None
         self.lost: Counter[str] = Counter()  # by site: asks that did not get there, or whose reply did not get back
 
     def present(self) -> dict[str, str]:
@@ -53,7 +55,9 @@ class GridPost:
     def send(self, site: str, note: Note) -> None:
         """Send a note to a site that is present; its reply may be as large as what was sent."""
         self.limit = 2 * ROOM + 2 * nbytes(note.tensors)
-        message = Message(content(note), self.nodes[site], MessageType.TRAIN, ttl=self.lifetime)
+        if self.last is None or self.last[0] is not note.tensors:  # all sites of a round get the same
+            self.last = (note.tensors, record(note.tensors))
+        message = Message(with_words(note, self.last[1]), self.nodes[site], MessageType.TRAIN, ttl=self.lifetime)
         for number in self.grid.push_messages([message]):
             if number:
                 self.pending[number] = site

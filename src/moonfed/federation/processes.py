@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moonfed.core.errors import RunFailed, UserError
@@ -81,6 +81,21 @@ def stop_all(children: Sequence[Child], seconds: float = STOP_SECONDS) -> None:
             child.process.wait(max(0.05, ends - time.monotonic()))
         child.tell(signal.SIGKILL)
         child.process.wait()
+
+
+@contextlib.contextmanager
+def alone(folder: Path, who: str) -> Iterator[None]:
+    """Keep other processes out of a folder; the operating system lets go when this one dies, however it dies."""
+    with (folder / "lock").open("w") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            pass
+        except OSError:
+            raise UserError(f"{folder} is in use by {who}; stop that first") from None
+        yield
 
 
 def free_port() -> int:

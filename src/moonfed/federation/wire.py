@@ -8,6 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from moonfed.core.types import Tensors
 from moonfed.data.disk import apart
 from moonfed.federation.ask import Note, Words
 
@@ -16,10 +17,19 @@ FORM = "safetensors"  # what Array calls the way in which its bytes were made
 
 def content(note: Note) -> RecordDict:
     """Put a note into the content of a message."""
-    blob = save(apart(note.tensors))
-    array = Array(dtype="uint8", shape=(len(blob),), stype=FORM, data=blob)
+    return with_words(note, record(note.tensors))
+
+
+def record(tensors: Tensors) -> ArrayRecord:
+    """Put tensors into the form in which they travel."""
+    blob = save(apart(tensors))
+    return ArrayRecord({"blob": Array(dtype="uint8", shape=(len(blob),), stype=FORM, data=blob)})
+
+
+def with_words(note: Note, tensors: ArrayRecord) -> RecordDict:
+    """Put a note's words beside tensors that are in their form already."""
     words: dict[str, Any] = dict(note.words)
-    return RecordDict({"tensors": ArrayRecord({"blob": array}), "words": ConfigRecord(words)})
+    return RecordDict({"tensors": tensors, "words": ConfigRecord(words)})
 
 
 def note_of(message: Message) -> Note | str:

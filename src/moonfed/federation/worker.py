@@ -36,7 +36,7 @@ from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 from moonfed.data.disk import make_folder
 from moonfed.federation.keys import write_private
 from moonfed.federation.places import SitePlace
-from moonfed.federation.processes import Child, free_port
+from moonfed.federation.processes import Child, alone, free_port
 from moonfed.federation.site import Site
 from moonfed.federation.wire import content, note_of
 
@@ -112,8 +112,12 @@ def reply_to(message: Message, site: Site) -> Message:
 def join(folder: Path, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
     """Take part in a federation until told to stop; a connection that is lost is made anew."""
     place = SitePlace(folder)
-    site = Site(place, say)
-    logs = folder / "logs"
+    with alone(folder, "another moonfed site join"):
+        _take_part(place, Site(place, say), say, stopping)
+
+
+def _take_part(place: SitePlace, site: Site, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+    folder, logs = place.path, place.path / "logs"
     make_folder(logs)
     secret = folder / f"node-{os.getpid()}.secret"
     write_private(secret, secrets.token_bytes(32))
