@@ -66,7 +66,9 @@ class AlgorithmSettings(BaseModel):
     name: str = Field(
         "moon", description=f"algorithm: {', '.join(ALGORITHMS)}", json_schema_extra={"flag": "--algorithm"}
     )
-    server: str | None = Field(None, description=f"another server rule than the algorithm's own: {', '.join(SERVERS)}")
+    server: str | None = Field(
+        None, description=f"another server rule: {', '.join(SERVERS)}; default: the algorithm's own"
+    )
 
     @property
     def options(self) -> RuleOptions:
