@@ -12,8 +12,9 @@ from federations import weights
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.types import Tensors
 from moonfed.data.disk import read_tensors
-from moonfed.federation.ask import Note
+from moonfed.federation.ask import Note, read_reply, reply_note
 from moonfed.federation.places import Home, SitePlace, SiteSettings, make_home, make_site
+from moonfed.federation.seal import sign
 from moonfed.federation.serve import serve
 from moonfed.federation.settings import FederationSettings
 from moonfed.federation.site import Site
@@ -274,6 +275,42 @@ def test_an_ask_with_another_model_than_the_signed_one_is_refused(tmp_path: Path
     ask = next(ask for ask in asks if ask.tensors)
     changed = Note(ask.words, {name: tensor * 2 for name, tensor in ask.tensors.items()})
     assert "not the one that the coordinator signed" in str(Site(world.places["s0"]).answer(changed).words["refused"])
+
+
+def test_an_old_ask_played_again_costs_a_site_nothing(tmp_path: Path):
+    world = World(tmp_path)
+    first: list[Note] = []
+
+    def keep(site: str, asks: int, ask: Note, reply: Note) -> list[Note]:
+        first.extend([ask] if site == "s0" and asks == 2 else [])
+        return [reply]
+
+    world.federate(Line(world.places, keep))
+    before = sorted(path.name for path in (tmp_path / "s0" / "memory").rglob("*.safetensors"))
+    assert "round 1 is over" in str(Site(world.places["s0"]).answer(first[0]).words["refused"])
+    assert sorted(path.name for path in (tmp_path / "s0" / "memory").rglob("*.safetensors")) == before
+
+
+def test_a_site_that_speaks_nonsense_is_left_out_and_nobody_else_is_hurt(tmp_path: Path):
+    """Losses under other names, a claim that is none, no numbers at all: signed or not, the round goes on."""
+    world = World(tmp_path)
+    key = world.places["s1"].key()
+
+    def nonsense(site: str, asks: int, ask: Note, reply: Note) -> list[Note]:
+        if site != "s1" or asks == 1:
+            return [reply]
+        claim, numbers, _ = read_reply(reply)
+        renamed = {k.replace("loss/", "loss/my-"): v for k, v in numbers.items()}
+        signed = sign(key, claim, renamed, reply.tensors)
+        return [
+            [reply_note(claim, renamed, reply.tensors, signed)],
+            [Note({"claim": "[1]", "signature": b"x"}, {})],
+            [Note({}, {})],
+        ][asks - 2]
+
+    found = world.federate(Line(world.places, nonsense))
+    assert [row["cohort"] for row in found] == [[0, 2]] * 3
+    assert world.refusals().count("malformed") == 3
 
 
 def test_what_has_nothing_to_federate_is_refused(tmp_path: Path):

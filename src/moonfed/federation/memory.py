@@ -23,6 +23,11 @@ class Memory:
         self.folder = folder / run
         make_folder(self.folder)
 
+    def newest(self) -> int:
+        """The last round that was trained here, 0 before the first."""
+        rounds = [path.stem.removeprefix("slots-") for path in self.folder.glob("slots-*.safetensors")]
+        return max((int(round) for round in rounds if round.isdigit()), default=0)
+
     def slots(self, base: int) -> Slots:
         """Go back to the slots after an accepted round."""
         path = self._round(base)

@@ -64,7 +64,7 @@ def serve(
     if roster:
         facts = [Facts(i, v["rows"], tuple(v["class_counts"])) for i, v in enumerate(roster["sites"].values())]
     else:
-        facts = sites.enrol(names, config)
+        facts = sites.enrol(names, config, data.classes)
     trial = begun(config, data, [], facts)
     nets = nets_of(build(net_spec(config, data)).to(device))
     bench = Bench(data, nets, pick_engine("sequential", nets, data, Options()))

@@ -51,9 +51,11 @@ class Site:
         """Answer an ask, or say in a line why not."""
         try:
             return self._answer(read_ask(self.coordinator, note), note)
-        except (Refused, UserError) as refusal:
-            self.say(f"refused an ask: {refusal}")
-            return Note({"refused": str(refusal)[:500]}, {})
+        except Exception as error:  # whatever it is, a site that stays is better than one that ends
+            known = isinstance(error, Refused | UserError)
+            why = str(error) if known else f"{type(error).__name__}: {error}"
+            self.say(f"could not answer an ask: {why}")
+            return Note({"refused": why[:500]}, {})
 
     def _answer(self, ask: Ask, note: Note) -> Note:
         if ask.claim.site != self.settings.name:
@@ -70,6 +72,8 @@ class Site:
         if stored is not None:
             self.say(f"round {ask.claim.round}: asked again, answered from the disk")
             return stored
+        if ask.claim.round < memory.newest():  # an old ask, played again, would cost the memory of the newer round
+            raise Refused("stale", f"round {ask.claim.round} is over, this site has trained round {memory.newest()}")
         return self._train(ask, note, memory)
 
     def _train(self, ask: Ask, note: Note, memory: Memory) -> Note:

@@ -7,6 +7,7 @@ changes the shares of the others, and norms can be compared before weighing only
 import math
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +27,7 @@ from moonfed.run.cohort import Seat
 from moonfed.run.config import Config
 from moonfed.run.trial import Trial
 
-POLL = 0.05
+POLL, LOOK = 0.1, 0.5  # seconds between two looks for replies, and for who is there
 
 
 class Post(Protocol):
@@ -69,20 +70,20 @@ class Sites:
         self.gate: Gate | None = None
         self.config = "{}"
 
-    def enrol(self, names: Sequence[str], config: Config) -> list[Facts]:
+    def enrol(self, names: Sequence[str], config: Config, classes: int) -> list[Facts]:
         """Ask every site for what it holds: its rows and how many there are of each class."""
         text = config.model_dump_json()
         found: dict[str, Facts] = {}
 
         def take(site: str, note: Note, asked: Claim) -> None:
             claim, numbers, signature = read_reply(note)
-            verify(self.allowed[site], claim, numbers, {}, signature)
             if claim != asked:
-                raise Refused("not asked", "this is no reply to this ask", site, 0)
-            counts = tuple(int(numbers[f"class{i}"]) for i in range(len(numbers) - 1))
-            if min(counts, default=0) < 0 or sum(counts) != numbers["rows"]:
-                raise Refused("impossible rows", "the classes do not add up to the rows", site, 0)
-            found[site] = Facts(names.index(site), int(numbers["rows"]), counts)
+                raise Refused("not asked", "this is no reply to this ask")
+            verify(self.allowed[site], claim, numbers, {}, signature)
+            counts = tuple(numbers.get(f"class{i}", -1) for i in range(classes))
+            if not all(type(n) is int and n >= 0 for n in counts) or sum(counts) != numbers.get("rows"):
+                raise Refused("impossible rows", f"the {classes} classes do not add up to the rows")
+            found[site] = Facts(names.index(site), int(sum(counts)), tuple(map(int, counts)))
             self.say(f"{site} is here with {found[site].rows} rows")
 
         claims = {name: Claim(self.run, 0, secrets.token_hex(NONCE_BYTES), digest({}), name) for name in names}
@@ -145,10 +146,12 @@ class Sites:
             claim, numbers, signature = read_reply(note)
             upload = gate.admit(Reply(site, claim, numbers, note.tensors, signature))
             steps = upload.steps  # the mean of a loss stands for each of its steps, so that the cohort's mean is right
-            losses = {k[5:]: torch.tensor([v]).expand(steps) for k, v in numbers.items() if k.startswith("loss/")}
+            parts = {k.removeprefix("loss/"): v for k, v in numbers.items() if k.startswith("loss/")}
+            losses = {k: torch.tensor([float(v)]).expand(steps) for k, v in parts.items()}
             taken[site] = Done(upload, {}, losses, numbers.get("gamma"))
 
         self._exchange(notes, take, lambda: len(taken) >= needed)
+        taken = self._alike(taken, round)
         if self.settings.norm:
             kept, refused = within_norm({k: v.upload for k, v in taken.items()}, self.settings.norm, round)
             for refusal in refused:
@@ -156,18 +159,28 @@ class Sites:
             taken = {site: taken[site] for site in kept}
         return {seat.party: taken[site] for site, seat in seat_of.items() if site in taken}
 
+    def _alike(self, taken: dict[str, Done], round: int) -> dict[str, Done]:
+        """Refuse replies whose losses have other names than most have: the log is one table."""
+        names = {site: frozenset(done.losses) for site, done in taken.items()}
+        usual = Counter(names.values()).most_common(1)[0][0] if names else frozenset()
+        for site in [site for site, own in names.items() if own != usual or not own]:
+            self._refuse(Refused("malformed", "its losses have other names than those of the others", site, round))
+            del names[site]
+        return {site: taken[site] for site in names}
+
     def _exchange(self, notes: dict[str, Note], take: Callable[[str, Note], None], enough: Callable[[], bool]) -> None:
         """Send notes and take replies until all have answered, or the gone alone are missing and enough did, or late.
 
         A site that comes anew while it is waited for is asked the very same again.
         """
         ends = time.monotonic() + self.settings.deadline
-        waiting, asked, gone = dict(notes), dict[str, str](), list[str]()
-        while waiting and time.monotonic() < ends:
-            here, now = self.post.present(), time.monotonic()
-            self.seen |= dict.fromkeys(here, now)
-            for site in waiting:
-                if site in here and asked.get(site) != here[site]:
+        waiting, asked, gone, looked = dict(notes), dict[str, str](), list[str](), -math.inf
+        here: dict[str, str] = {}
+        while waiting and (now := time.monotonic()) < ends:
+            if now - looked >= LOOK:
+                here, looked = self.post.present(), now
+                self.seen |= dict.fromkeys(here, now)
+                for site in [site for site in waiting if site in here and asked.get(site) != here[site]]:
                     self.post.send(site, waiting[site])
                     asked[site] = here[site]
             for site, note in self.post.collect():
@@ -181,7 +194,8 @@ class Sites:
                 except Refused as refusal:
                     self._refuse(Refused(refusal.reason, refusal.detail, site, refusal.round))
                 del waiting[site]
-            gone = [site for site in waiting if now - self.seen.get(site, now) > self.settings.patience]
+            left = [site for site in waiting if site not in here]
+            gone = [site for site in left if now - self.seen.get(site, now) > self.settings.patience]
             if len(gone) == len(waiting) and enough():
                 break
             time.sleep(POLL)

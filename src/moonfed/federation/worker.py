@@ -34,13 +34,14 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from moonfed.data.disk import make_folder
+from moonfed.federation.ask import Note
 from moonfed.federation.keys import write_private
 from moonfed.federation.places import SitePlace
 from moonfed.federation.processes import Child, alone, free_port
 from moonfed.federation.site import Site
 from moonfed.federation.wire import content, note_of
 
-POLL = 0.05
+POLL = 0.1
 ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 AGAIN = 2.0  # seconds before a node that ended is started anew
 
@@ -94,7 +95,7 @@ def _pulled(client: RuntimeHttpClient) -> tuple[Message, Context]:
         make_pull_object_fn_protobuf(client.PullObject, node, context.run_id),
         make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, context.run_id),
         return_type=Message,
-        initial_backoff=POLL,
+        initial_backoff=POLL / 2,
         backoff_cap=1.0,
     )
     message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower does: a message does not carry its own name
@@ -104,9 +105,8 @@ def _pulled(client: RuntimeHttpClient) -> tuple[Message, Context]:
 def reply_to(message: Message, site: Site) -> Message:
     """Answer a message."""
     note = note_of(message)
-    if isinstance(note, str):
-        raise ValueError(note)
-    return Message(content(site.answer(note)), reply_to=message)
+    answer = Note({"refused": note}, {}) if isinstance(note, str) else site.answer(note)
+    return Message(content(answer), reply_to=message)
 
 
 def join(folder: Path, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
