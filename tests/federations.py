@@ -66,9 +66,9 @@ def kill(attempt: Attempt) -> None:
     attempt.process.join(20)
 
 
-def running(folder: Path) -> list[str]:
+def processes(folder: Path) -> list[tuple[int, str]]:
     """List the processes whose command names a folder."""
-    found: list[str] = []
+    found: list[tuple[int, str]] = []
     for place in Path("/proc").iterdir():
         if place.name.isdigit() and int(place.name) != os.getpid():
             try:
@@ -77,14 +77,14 @@ def running(folder: Path) -> list[str]:
             except OSError:
                 continue
             if str(folder) in words and state != "Z":
-                found.append(words)
+                found.append((int(place.name), words))
     return found
 
 
 def assert_nothing_runs(folder: Path, seconds: float = 15) -> None:
     """Check that no process of a federation is left; one that was told to end may take a moment."""
     ends = time.monotonic() + seconds
-    while left := running(folder):
+    while left := processes(folder):
         assert time.monotonic() < ends, left
         time.sleep(0.1)
 

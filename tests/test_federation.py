@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Attempt, rows
-from federations import SMALL, Federation, assert_nothing_runs, kill, simulated, weights
+from federations import SMALL, Federation, assert_nothing_runs, kill, processes, simulated, weights
 from test_keys import day, resigned
 
 from moonfed.federation.places import Home
@@ -68,7 +68,7 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_same_sites(three: Federat
     assert weights(tmp_path / "run") == expected
 
 
-def test_ctrl_c_ends_everything_and_the_federation_can_be_gone_on_with(tmp_path: Path):
+def test_ctrl_c_ends_everything_and_so_does_kill(tmp_path: Path):
     words = ("federate", "--sites", "2", *SMALL, *LONG, "--out", tmp_path / "run")
     federated = Attempt(*words)
     federated.await_word("round 1/3", 90)
@@ -77,10 +77,20 @@ def test_ctrl_c_ends_everything_and_the_federation_can_be_gone_on_with(tmp_path:
     assert answer.code == 1, answer
     assert "go on with --resume" in answer.err
     assert_nothing_runs(tmp_path)
-    done = len(rows(tmp_path / "run"))
     again = Attempt(*words, "--resume")
-    again.await_word("is here" if not done else "resumed after round", 90)
+    again.await_word("listening", 90)
     kill(again)
+    assert_nothing_runs(tmp_path)
+
+
+def test_a_superlink_that_dies_ends_the_run_in_a_line(tmp_path: Path):
+    federated = Attempt("federate", "--sites", "1", *SMALL, *LONG, "--out", tmp_path / "run")
+    federated.await_word("round 1/3", 90)
+    (link,) = [pid for pid, words in processes(tmp_path) if "federation.node superlink" in words]
+    os.kill(link, signal.SIGKILL)
+    answer = federated.end(60)
+    assert answer.code == 1, answer
+    assert answer.err.splitlines()[-1].startswith("moonfed: SuperLink does not answer")
     assert_nothing_runs(tmp_path)
 
 

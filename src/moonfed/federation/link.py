@@ -1,6 +1,7 @@
 """The coordinator's connection: a SuperLink beside it, the allow-list registered, and a run whose server we are."""
 
 import hashlib
+import logging
 import os
 import secrets
 import time
@@ -24,7 +25,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from moonfed.core.errors import RunFailed
-from moonfed.data.disk import make_folder
+from moonfed.data.disk import make_folder, short
 from moonfed.federation.keys import check_server_files, write_private
 from moonfed.federation.places import Home
 from moonfed.federation.processes import Child, alone, await_free, await_port
@@ -32,6 +33,8 @@ from moonfed.federation.wire import as_flower
 from moonfed.federation.worker import ACQUIRE
 
 SECONDS = 60.0
+ANSWER = 10.0  # seconds that SuperLink may be silent
+logging.getLogger("flwr").setLevel(logging.ERROR)  # its warnings would go between the lines of our progress
 
 
 @contextmanager
@@ -56,6 +59,9 @@ def superlink(home: Home, host: str) -> Iterator[HttpGrid]:
             await_port(near, port, child, "SuperLink")
             with _serving(home, f"{near}:{port}", secret.read_bytes()) as grid:
                 yield grid
+        except httpx.HTTPError as error:
+            said = f"{type(error).__name__} {short(error)}"
+            raise RunFailed(f"SuperLink does not answer ({said}), see {logs}; go on with --resume") from None
         finally:
             if child is not None:
                 child.stop()
@@ -75,7 +81,9 @@ def _serving(home: Home, address: str, secret: bytes) -> Iterator[HttpGrid]:
     with RuntimeHttpClient.from_server_address(address, False, authority, [version, signed]) as client:
         token = _acquire(client, started.run_id)
     grid = HttpGrid(address, False, authority, token=token)
-    own = grid._runtime_client
+    again = grid._retry_invoker  # pyright: ignore[reportPrivateUsage]
+    again.max_time = ANSWER  # Flower would try for ever
+    own = grid._runtime_client  # pyright: ignore[reportPrivateUsage]
     beat = HeartbeatSender(make_task_heartbeat_fn_http(own))
     beat.start()
     status = SubStatus.FAILED
@@ -87,6 +95,7 @@ def _serving(home: Home, address: str, secret: bytes) -> Iterator[HttpGrid]:
         yield grid
         status = SubStatus.COMPLETED
     finally:
+        again.max_tries = 1
         with suppress(httpx.HTTPError):
             own.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=""))
         beat.stop()
