@@ -12,7 +12,7 @@ from moonfed.data.dataset import Recipe
 from moonfed.engines import pick_engine
 from moonfed.engines.local import PLAIN
 from moonfed.engines.stacked import Stacked
-from moonfed.run.loop import make_jobs
+from moonfed.run.parties import make_jobs
 from moonfed.run.trial import resolve, set_up
 
 NORMS = ["none", "group", "batch"]

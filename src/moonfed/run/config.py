@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.algorithms import ALGORITHMS, SERVERS
 from moonfed.core.errors import UserError, unknown
 from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
@@ -66,7 +66,9 @@ class AlgorithmSettings(BaseModel):
     name: str = Field(
         "moon", description=f"algorithm: {', '.join(ALGORITHMS)}", json_schema_extra={"flag": "--algorithm"}
     )
-    server: str | None = Field(None, description="another algorithm's server rule, fedavgm's for one; default: its own")
+    server: str | None = Field(
+        None, description=f"another server rule: {', '.join(SERVERS)}; default: the algorithm's own"
+    )
 
     @property
     def options(self) -> RuleOptions:

@@ -17,7 +17,8 @@ from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.dataset import Dataset, Recipe
 from moonfed.engines import Job, Options, nets_of, numerics, pick_engine
 from moonfed.run.config import Config, make_config
-from moonfed.run.loop import make_jobs, run_rounds
+from moonfed.run.loop import run_rounds
+from moonfed.run.parties import make_jobs
 from moonfed.run.plain import plain_round
 from moonfed.run.timing import PROFILES, Measured, Profile, Timing
 from moonfed.run.trial import Bench, Trial, build, net_spec, resolve, set_up

@@ -151,16 +151,21 @@ def set_up(config: Config, bench: Bench) -> Trial:
     """Set a trial up before its first round, from resolved settings."""
     data = bench.data
     parts = split_rows(config, data)
-    batch = config.train.batch
-    assert batch is not None
-    small = min(range(len(parts)), key=lambda party: len(parts[party]))
-    if len(parts[small]) < batch:
-        raise UserError(
-            f"party {small} has {len(parts[small])} rows, fewer than a batch of {batch}; "
-            f"use --batch {len(parts[small])} or smaller, or --floor {batch}"
-        )
     counts = class_counts(data.labels.cpu().numpy(), parts, data.classes)
     facts = [Facts(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]
+    return begun(config, data, parts, facts)
+
+
+def begun(config: Config, data: Dataset, parts: list[Rows], facts: list[Facts]) -> Trial:
+    """Put a trial before its first round; where parties are elsewhere there are facts of them and no parts."""
+    batch = config.train.batch
+    assert batch is not None
+    small = min(facts, key=lambda fact: fact.rows)
+    if small.rows < batch:
+        raise UserError(
+            f"party {small.party} has {small.rows} rows, fewer than a batch of {batch}; "
+            f"use --batch {small.rows} or smaller, or --floor {batch}"
+        )
     settings = config.algorithm
     algorithm = make_algorithm(settings.name, settings.server, settings.options)
     device, spec = data.inputs.device, net_spec(config, data)
