@@ -51,7 +51,7 @@ def serve(
     check_federable(config)
     device = pick_device(config.run.device)
     data = DATASETS[config.data.dataset]()
-    data = replace(data, images=data.images[:0], labels=data.labels[:0]).to(device)
+    data = replace(data, inputs=data.inputs[:0], labels=data.labels[:0]).to(device)
     path = out or default_folder(config)
     roster = _roster(path, resume)
     names = list(roster["sites"]) if roster else sorted(home.allowed())

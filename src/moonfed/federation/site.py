@@ -78,7 +78,7 @@ class Site:
 
     def _train(self, ask: Ask, note: Note, memory: Memory) -> Note:
         began, warm = time.perf_counter(), self._warm(ask.config)
-        device = warm.bench.data.images.device
+        device = warm.bench.data.inputs.device
         state: State = tree_map(lambda t: t.to(device), rebuilt_state(note.tensors))
         done = warm.bench.engine.run_cohort([self._job(ask, warm, state, memory)])[0]
         upload = {name: tensor.cpu() for name, tensor in flat_upload(done.upload).items()}
@@ -93,7 +93,7 @@ class Site:
         """Make the job of a round: the very plan that a simulation would draw for this party."""
         config, train, recipe = warm.config, warm.config.train, warm.bench.data.recipe
         assert train.batch is not None
-        device, seed = warm.bench.data.images.device, config.run.seed
+        device, seed = warm.bench.data.inputs.device, config.run.seed
         settings = config.algorithm
         local = make_algorithm(settings.name, settings.server, settings.options).local
         if ask.base:
@@ -141,7 +141,7 @@ def _own_pictures(path: Path, like: Dataset) -> tuple[Dataset, Rows]:
             images, labels = file["images"], file["labels"]
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path} should be an .npz with images and labels: {error}") from None
-    shape = tuple(like.images.shape[1:])
+    shape = tuple(like.inputs.shape[1:])
     if images.dtype != np.uint8 or images.shape[1:] != shape or labels.shape != images.shape[:1]:
         raise UserError(
             f"{path} holds images {images.dtype} {images.shape} and labels {labels.shape}; "
@@ -149,7 +149,7 @@ def _own_pictures(path: Path, like: Dataset) -> tuple[Dataset, Rows]:
         )
     if not len(labels) or labels.min() < 0 or labels.max() >= like.classes:
         raise UserError(f"{path} should hold labels from 0 to {like.classes - 1}, a row at least")
-    own = replace(like, images=torch.from_numpy(images), labels=torch.from_numpy(labels.astype(np.int64)))
+    own = replace(like, inputs=torch.from_numpy(images), labels=torch.from_numpy(labels.astype(np.int64)))
     return own, np.arange(len(labels))
 
 
