@@ -73,7 +73,8 @@ def run(
     if not outcome.finished:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
     if last is not None and not json:
-        typer.echo(f"{last['accuracy']:.1%} on the test set after {last['round']} rounds; {outcome.folder}")
+        where = "rows held out of training" if settings.data.validation else "the test set"
+        typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
 
 
 @app.command()

@@ -12,6 +12,8 @@ from moonfed.report.summary import Summary, paired_difference
 from moonfed.run.config import Config
 from moonfed.run.speed import Measured
 
+TESTED = "test accuracy", "all test rows"
+
 
 def compare_table(found: Sequence[Summary], config: Config, kind: str = "method") -> None:
     """Print the comparison of methods or settings, the best mean in bold."""
@@ -19,7 +21,8 @@ def compare_table(found: Sequence[Summary], config: Config, kind: str = "method"
     base = next((s for s in found if s.method == "fedavg" and s.mean is not None), None)
     table = _table(title=_setting(config))
     table.add_column(kind, no_wrap=True)
-    table.add_column("test accuracy", justify="right", no_wrap=True)
+    accuracy, rows = ("held-out accuracy", "rows held out of training") if config.data.validation else TESTED
+    table.add_column(accuracy, justify="right", no_wrap=True)
     table.add_column("by seed", no_wrap=False)
     if base is not None:
         table.add_column("against fedavg", justify="right", no_wrap=True)
@@ -32,7 +35,7 @@ def compare_table(found: Sequence[Summary], config: Config, kind: str = "method"
         best = summary.mean is not None and summary.mean == max(means)
         table.add_row(*cells, f"{summary.megabytes:.2f}", style="bold" if best else None)
     _print(table)
-    _print("test accuracy: of the model after the last round, on all test rows" + _footnotes(found))
+    _print(f"{accuracy}: of the model after the last round, on {rows}" + _footnotes(found))
 
 
 def _footnotes(found: Sequence[Summary]) -> str:
