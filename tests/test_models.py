@@ -7,6 +7,7 @@ from torch import nn
 from moonfed.models import ENCODERS, EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.models.resnet import Resnet18
+from moonfed.models.text import Text
 
 
 def count(module):
@@ -92,7 +93,7 @@ def test_a_model_of_texts_says_features_projection_and_logits(places, norm, proj
 
 def test_places_without_a_word_change_nothing_however_many_there_are():
     torch.manual_seed(0)
-    encoder = ENCODERS["text"](EncoderSpec((3,), words=9))
+    encoder = Text(EncoderSpec((3,), words=9))
     short = torch.tensor([[4, 9, 1], [7, 0, 0]])
     long = torch.cat([short, torch.zeros(2, 5, dtype=torch.int64)], 1)
     assert torch.allclose(encoder(short), encoder(long), atol=1e-6)
