@@ -139,6 +139,8 @@ FREE = {
     "run": set(RunSettings.model_fields) - {"seed"},
 }
 
+LATER: dict[str, dict[str, Any]] = {"data": {"validation": 0.0}}
+
 
 def make_config(values: dict[str, dict[str, Any]]) -> Config:
     """Check nested values and make the settings, or say in one line what is wrong with the first bad one."""
@@ -184,6 +186,10 @@ def identity(config: Config) -> str:
     for section, names in FREE.items():
         for name in names:
             del values[section][name]
+    for section, names in LATER.items():  # a setting that is younger than a run, at the value that changes nothing
+        for name, unchanged in names.items():
+            if values[section][name] == unchanged:
+                del values[section][name]
     if config.data.path is None:  # runs of before there was data of one's own keep their identity
         for name in OWN:
             del values["data"][name]

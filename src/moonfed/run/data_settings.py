@@ -44,6 +44,9 @@ class DataSettings(Section):
     partition_seed: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         None, description="seed of the split; default: the seed"
     )
+    validation: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of each party's training rows to hold out and judge by, instead of the test rows"
+    )
     path: str | None = Field(
         None,
         description="your own data: a .csv, .tsv, .parquet or .npz file, a folder of pictures or .wav files by class, "
