@@ -418,6 +418,53 @@ def test_a_parquet_table_is_read_as_the_csv_is(place: Path):
     assert one.fingerprint == other.fingerprint
 
 
+def test_a_hugging_face_folder_is_read_as_save_to_disk_leaves_it(place: Path):
+    import pyarrow
+
+    def save(folder: Path, columns: dict[str, list[object]], features: dict[str, object]) -> None:
+        folder.mkdir(parents=True)
+        table = pyarrow.table(columns)
+        path = str(folder / "data-00000-of-00001.arrow")
+        with pyarrow.OSFile(path, "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+        (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+        (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+
+    names = {"names": ["neg", "pos"], "_type": "ClassLabel"}
+    word = {"dtype": "string", "_type": "Value"}
+    for split, rows in (("train", 20), ("test", 4)):
+        said = [f"{'good' if k % 2 else 'bad'} {k}" for k in range(rows)]
+        columns: dict[str, list[object]] = {"text": [*said], "label": [k % 2 for k in range(rows)]}
+        save(place / "texts" / split, columns, {"text": word, "label": names})
+    (place / "texts" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
+    data = own_data("texts", OwnSettings(text="text"))
+    assert data.class_names == ("neg", "pos")
+    assert (len(data.labels), data.test_labels.tolist()) == (20, [0, 1, 0, 1])
+    pictures(place / "shades")
+    files = sorted((place / "shades").rglob("*.png"))
+    inside: list[object] = [{"bytes": path.read_bytes(), "path": path.name} for path in files]
+    save(place / "seen", {"image": inside, "label": [k // 8 for k in range(16)]}, {"image": {"_type": "Image"}})
+    assert own_data("seen", OwnSettings(test="seen")).inputs.shape == (16, 1, 9, 12)
+
+
+def test_the_default_batch_is_no_larger_than_the_smallest_party_trains_on(place: Path):
+    rows: list[list[object]] = [[k, "xy"[k % 2], "b" if k < 6 else "a"] for k in range(40)]
+    write_csv(place / "t.csv", ["n", "label", "who"], rows)
+    for more, batch in (([], 5), (["--validation", "0.5"], 2)):
+        name = f"run{batch}"
+        answer = moonfed("run", "--data", "t.csv", "--party", "who", *QUICK, "--out", name, *more)
+        assert answer.code == 0, answer.err
+        assert json.loads((place / name / "config.json").read_text())["config"]["train"]["batch"] == batch
+
+
+def test_a_failure_calls_the_party_by_its_name(place: Path):
+    people(place / "people.csv")
+    own = ["--data", "people.csv", "--label", "kind", "--party", "site", "--lr", "1e30"]
+    answer = moonfed("run", *own)
+    assert answer.code == 1
+    assert "party a is not finite" in answer.err
+
+
 def test_any_torch_data_set_is_taken(place: Path):
     class Squares(torch.utils.data.Dataset):  # type: ignore[type-arg]
         def __len__(self) -> int:

@@ -31,7 +31,20 @@ def kinds_of(columns: Held, categories: Sequence[str], name: str) -> dict[str, s
     return {k: "category" if k in categories or not _of_numbers(v) else "number" for k, v in columns.items()}
 
 
+def _whole(cells: Sequence[str | None]) -> NDArray[np.float64] | None:
+    """Read a column of nothing but finite numbers at once; None for any other."""
+    if None in cells or any("_" in cell for cell in cells if cell):
+        return None
+    try:
+        numbers = np.array(cells, dtype=np.float64)
+    except ValueError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
 def _of_numbers(cells: Sequence[str | None]) -> bool:
+    if len(cells) and _whole(cells) is not None:
+        return True
     there = [cell for cell in cells if not _missing(cell)]
     meant = sum(_meant(cell) for cell in there if cell is not None)
     return bool(there) and 2 * meant > len(there)
@@ -49,7 +62,7 @@ def bad_cells(columns: Held, kinds: dict[str, str]) -> dict[int, str]:
     """Find the rows with a cell in a column of numbers that is neither a number nor missing."""
     bad: dict[int, str] = {}
     for name, cells in columns.items():
-        if kinds.get(name) == "number":
+        if kinds.get(name) == "number" and _whole(cells) is None:
             for row, cell in enumerate(cells):
                 if cell is not None and not _NUMBER.fullmatch(cell) and not _missing(cell):
                     bad.setdefault(row, f"{name} {_brief(cell)} {_trouble(cell)}")
@@ -123,6 +136,9 @@ def encode(columns: Held, details: dict[str, Any]) -> Tensor:
 
 
 def _numbers(cells: Sequence[str | None]) -> NDArray[np.float64]:
+    whole = _whole(cells)
+    if whole is not None:
+        return whole
     return np.array([math.nan if cell is None or _missing(cell) else float(cell) for cell in cells], dtype=np.float64)
 
 
