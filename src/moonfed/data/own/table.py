@@ -154,7 +154,7 @@ def _taken(table: Table, columns: Columns, wanted: str | None, needed: bool) -> 
         return None
     if wanted not in columns:
         if needed:
-            raise unknown(f"column of {table.name}", wanted, columns)
+            raise unknown(f"column of {table.name}", wanted, table.columns)
         return None
     return columns.pop(wanted)
 
