@@ -457,6 +457,16 @@ def test_the_default_batch_is_no_larger_than_the_smallest_party_trains_on(place:
         assert json.loads((place / name / "config.json").read_text())["config"]["train"]["batch"] == batch
 
 
+def test_simulated_parties_of_own_data_can_fill_a_batch(place: Path):
+    people(place / "people.csv", 300)
+    own = ["--data", "people.csv", "--label", "kind", "--parties", "5", "--beta", "0.1"]
+    split = moonfed("partition", *own, "--json").value
+    assert min(split["sizes"]) >= 16
+    assert moonfed("run", *own, *QUICK, "--out", "run").code == 0
+    assert json.loads((place / "run" / "config.json").read_text())["config"]["data"]["floor"] == 16
+    assert min(moonfed("partition", *own, "--floor", "3", "--json").value["sizes"]) < 16
+
+
 def test_a_failure_calls_the_party_by_its_name(place: Path):
     people(place / "people.csv")
     own = ["--data", "people.csv", "--label", "kind", "--party", "site", "--lr", "1e30"]

@@ -40,7 +40,9 @@ class DataSettings(Section):
     parties: Count = Field(10, description="number of parties")
     beta: float = Field(0.5, description="concentration of the Dirichlet distribution; smaller is more skewed")
     classes_per_party: Count = Field(2, description="classes a party holds (partition shards)")
-    floor: Count = Field(10, description="fewest rows a party may hold; a split below it is drawn again")
+    floor: Count = Field(
+        10, description="fewest rows a party may hold; a split below it is drawn again; own data: a batch"
+    )
     partition_seed: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         None, description="seed of the split; default: the seed"
     )

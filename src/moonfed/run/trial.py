@@ -93,11 +93,14 @@ def resolve(config: Config, data: Dataset) -> Config:
 
 
 def _default_batch(config: Config, data: Dataset) -> int:
-    """The data's own batch; of rows that say whose they are, no more than the smallest party trains on."""
-    if data.party is None or config.data.partition not in ("natural", "auto"):
+    """The data's own batch; of a user's own data, no more than the smallest party trains on."""
+    split = _resolved_split(config, data)
+    if split.path is None:
         return data.batch
-    rows = int(torch.bincount(data.party, minlength=len(data.party_names)).min())
-    held = max(1, int(config.data.validation * rows + 0.5)) if config.data.validation else 0
+    rows = split.floor
+    if split.partition == "natural" and data.party is not None:
+        rows = int(torch.bincount(data.party, minlength=len(data.party_names)).min())
+    held = max(1, int(split.validation * rows + 0.5)) if split.validation else 0
     return max(1, min(data.batch, rows - held))
 
 
@@ -115,6 +118,8 @@ def _resolved_split(config: Config, data: Dataset) -> DataSettings:
                 f"{data.name} has {len(data.party_names)} parties of its own, got --parties {split.parties}; leave it "
                 "away, or split the rows anew with --partition dirichlet"
             )
+    elif split.path is not None and "floor" not in split.model_fields_set:  # parties that can fill a batch
+        update["floor"] = max(1, min(data.batch, len(data.labels) // (2 * split.parties)))
     return split.model_copy(update=update)
 
 
