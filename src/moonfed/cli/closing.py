@@ -20,7 +20,12 @@ def close(outcome: Outcome, json: bool) -> None:
     if not outcome.finished:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
     if last is not None and not json:
-        typer.echo(f"{last['accuracy']:.1%} on the test set after {last['round']} rounds; {outcome.folder}")
+        from moonfed.report.parties import by_party
+        from moonfed.report.table import by_party_table
+
+        where = "rows held out of training" if outcome.config.data.validation else "the test set"
+        by_party_table(by_party([("", outcome)]))
+        typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
 
 
 def with_advice(failure: str, folder: Path, rounds: int) -> str:

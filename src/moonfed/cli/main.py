@@ -1,4 +1,4 @@
-"""moonfed run, compare, sweep, partition, runs, report, bench, reproduce, federate, federation, site, data."""
+"""moonfed run, compare, sweep, tune, partition, runs, report, bench, reproduce, federate, federation, site, data."""
 
 import json
 import sys
@@ -16,6 +16,7 @@ from moonfed.cli.federate import federate, federation, site
 from moonfed.cli.flags import Json, Values, configured, read_settings, with_settings
 from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
+from moonfed.cli.tune import tune
 from moonfed.core.errors import RunFailed, UserError
 
 app = typer.Typer(
@@ -109,18 +110,21 @@ def sweep(
 
 def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], resume: bool, json: bool, kind: str) -> None:
     """Run the trials of a plan and print what each of its lines came to."""
+    from moonfed.report.parties import by_party
     from moonfed.report.summary import summaries
-    from moonfed.report.table import compare_table
+    from moonfed.report.table import by_party_table, compare_table
     from moonfed.run.session import run_trials
 
     with showing() as display:
         trials = [(settings, path) for _, settings, path in plan]
         outcomes = run_trials(trials, resume, display.start, display.after_round, display.say)
-    found = summaries([(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)])
+    named = [(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)]
+    found = summaries(named)
     if json:
         _print_json([summary.as_json() for summary in found])
     else:
         compare_table(found, outcomes[0].config, kind)
+        by_party_table(by_party(named))
         typer.echo(f"runs: {folder}/{kind.upper()}/seed-N")
     for outcome in outcomes:
         if outcome.failure is not None:
@@ -148,7 +152,7 @@ def partition(
 
     if seed is not None:
         given["run"] = {"seed": seed}
-    split = describe_split(configured(given, config, set or []))
+    split = describe_split(configured(given, config, set or []), say=lambda line: stderr().print(line, markup=False))
     if plot is not None:
         draw_heatmap(split, plot)
     if json:
@@ -174,6 +178,7 @@ def runs(
         runs_table(found, folder)
 
 
+app.command()(tune)
 app.command()(report)
 app.command()(bench)
 app.command()(reproduce)

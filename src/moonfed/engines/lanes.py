@@ -209,8 +209,31 @@ def _pool(pool: Callable[..., Tensor]) -> Callable[..., tuple[Any, ...] | None]:
     return call
 
 
+def _group_norm(
+    layout: Layout,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[Any, ...] | None:
+    if input.dim() != 4 or weight is None or bias is None:
+        return None
+
+    def plain(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.group_norm(x, num_groups, w, b, eps)
+
+    def stacked(lanes: int, dims: Any, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        w, b = (_spread(t, dim, lanes).flatten() for t, dim in ((w, dims[1]), (b, dims[2])))
+        x = _merged(layout, _spread(x, dims[0], lanes))
+        return F.group_norm(x, num_groups * lanes, w, b, eps).unflatten(1, (lanes, -1))
+
+    return plain, stacked, input, weight, bias
+
+
 _LAYERS: dict[Any, Callable[..., tuple[Any, ...] | None]] = {
     torch.conv2d: _conv2d,
+    F.group_norm: _group_norm,  # vmap's own refuses lanes that lie channels-last
     **{pool: _pool(pool) for pool in (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d)},
 }
 

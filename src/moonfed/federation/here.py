@@ -13,8 +13,8 @@ from moonfed.federation.link import superlink
 from moonfed.federation.places import Home, SitePlace, SiteSettings, make_home, make_site
 from moonfed.federation.post import GridPost
 from moonfed.federation.processes import Child, free_port, stop_all
-from moonfed.federation.serve import check_federable, serve
-from moonfed.federation.settings import FederationSettings
+from moonfed.federation.serve import serve
+from moonfed.federation.settings import FederationSettings, check_federable
 from moonfed.run.config import Config
 from moonfed.run.folder import CONFIG, FEDERATION
 from moonfed.run.loop import Row

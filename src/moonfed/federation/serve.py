@@ -8,32 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from moonfed.algorithms import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.core.types import Facts
 from moonfed.data import DATASETS
 from moonfed.data.disk import read_json, write_json
 from moonfed.engines import Options, nets_of, pick_device, pick_engine
 from moonfed.federation.places import Home
-from moonfed.federation.settings import FederationSettings
+from moonfed.federation.settings import FederationSettings, check_federable
 from moonfed.federation.sites import Post, Sites, appended
 from moonfed.run.config import Config
 from moonfed.run.folder import RunFolder, read_rows
 from moonfed.run.loop import Row
-from moonfed.run.rules import make_algorithm
 from moonfed.run.session import Outcome, carry_out, default_folder
 from moonfed.run.trial import Bench, Trial, begun, build, net_spec, resolve
 
 ROSTER, REFUSED = "federation.json", "refused.jsonl"
-
-
-def check_federable(config: Config) -> None:
-    """Refuse an algorithm that has nothing to send, or whose rows would all have to be in one place."""
-    name, settings = config.algorithm.name, config.algorithm
-    if ALGORITHMS[name].pooled:
-        raise UserError(f"{name} trains on all rows in one place, which is what a federation avoids; use moonfed run")
-    if make_algorithm(name, settings.server, settings.options).local.own is not None:
-        raise UserError(f"{name} trains a model a party that never leaves it: there is nothing to federate")
 
 
 def serve(

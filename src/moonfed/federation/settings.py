@@ -2,7 +2,10 @@
 
 from pydantic import Field
 
-from moonfed.run.config import Section
+from moonfed.algorithms import ALGORITHMS
+from moonfed.core.errors import UserError
+from moonfed.run.config import Config, Section
+from moonfed.run.rules import make_algorithm
 
 
 class FederationSettings(Section):
@@ -15,3 +18,16 @@ class FederationSettings(Section):
     norm: float = Field(
         10.0, ge=0, le=1e9, description="refuse updates longer than this many times the round's median; 0: none"
     )
+
+
+def check_federable(config: Config) -> None:
+    """Refuse what cannot be federated; a site asks this too, so that no coordinator can name files of its machine."""
+    name, settings = config.algorithm.name, config.algorithm
+    if ALGORITHMS[name].pooled:
+        raise UserError(f"{name} trains on all rows in one place, which is what a federation avoids; use moonfed run")
+    if make_algorithm(name, settings.server, settings.options).local.own is not None:
+        raise UserError(f"{name} trains a model a party that never leaves it: there is nothing to federate")
+    if config.data.path is not None:
+        raise UserError("--data names files of one machine; in a federation each site has its own: moonfed site init")
+    if config.data.validation:
+        raise UserError("--validation holds rows out that a coordinator does not have; leave it away in a federation")

@@ -22,6 +22,7 @@ from moonfed.federation.flat import flat_upload, rebuilt_state
 from moonfed.federation.memory import Memory
 from moonfed.federation.places import SitePlace, SiteSettings
 from moonfed.federation.seal import Refused, sign
+from moonfed.federation.settings import check_federable
 from moonfed.run.config import Config, make_config
 from moonfed.run.rules import make_algorithm
 from moonfed.run.trial import Bench, NetSpec, build, fresh_model, net_spec, resolve, split_rows
@@ -110,6 +111,7 @@ class Site:
         """Load rows and network, unless those of the same settings are loaded already."""
         if self.warm is None or self.warm[0] != text:
             config = make_config(json.loads(text))
+            check_federable(config)
             device = pick_device(self.settings.device)
             data, rows = open_site_data(self.settings, config)
             data = data.to(device)

@@ -8,9 +8,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from moonfed.report.parties import AtParty
 from moonfed.report.summary import Summary, paired_difference
 from moonfed.run.config import Config
 from moonfed.run.timing import Measured
+
+TESTED = "test accuracy", "all test rows"
 
 
 def compare_table(found: Sequence[Summary], config: Config, kind: str = "method") -> None:
@@ -19,7 +22,8 @@ def compare_table(found: Sequence[Summary], config: Config, kind: str = "method"
     base = next((s for s in found if s.method == "fedavg" and s.mean is not None), None)
     table = _table(title=_setting(config))
     table.add_column(kind, no_wrap=True)
-    table.add_column("test accuracy", justify="right", no_wrap=True)
+    accuracy, rows = ("held-out accuracy", "rows held out of training") if config.data.validation else TESTED
+    table.add_column(accuracy, justify="right", no_wrap=True)
     table.add_column("by seed", no_wrap=False)
     if base is not None:
         table.add_column("against fedavg", justify="right", no_wrap=True)
@@ -32,7 +36,29 @@ def compare_table(found: Sequence[Summary], config: Config, kind: str = "method"
         best = summary.mean is not None and summary.mean == max(means)
         table.add_row(*cells, f"{summary.megabytes:.2f}", style="bold" if best else None)
     _print(table)
-    _print("test accuracy: of the model after the last round, on all test rows" + _footnotes(found))
+    _print(f"{accuracy}: of the model after the last round, on {rows}" + _footnotes(found))
+
+
+def by_party_table(found: Sequence[AtParty], most: int = 40) -> None:
+    """Print the accuracy at each party by name; of many parties, the worst."""
+    if not found:
+        return
+    methods = list(found[0].accuracies)
+    table = _table()
+    table.add_column("party", no_wrap=True)
+    for name in ("rows", "test rows", *(method or "accuracy" for method in methods)):
+        table.add_column(name, justify="right")
+    shown = found
+    if len(found) > most:
+        shown = sorted(found, key=lambda at: min([a for a in at.accuracies.values() if a is not None], default=2))[
+            :most
+        ]
+    for at in shown:
+        cells = ["no test rows" if a is None else f"{a:.1%}" for a in at.accuracies.values()]
+        table.add_row(at.party, str(at.rows), str(at.test_rows), *cells)
+    _print(table)
+    some = f"; the {most} worst of {len(found)} parties" if len(found) > most else ""
+    _print(f"accuracy of the final model on each party's own test rows{some}")
 
 
 def _footnotes(found: Sequence[Summary]) -> str:
@@ -61,19 +87,22 @@ def bench_table(found: Measured) -> None:
 
 def partition_table(split: dict[str, Any]) -> None:
     """Print who holds how many rows of which class."""
-    table = _table(title=f"{split['dataset']}, {split['rows']} rows, {split['partition']}, split seed {split['seed']}")
-    for name in ("party", "rows", *(f"class {k}" for k in range(len(split["class_counts"][0])))):
-        table.add_column(name.removeprefix("class "), justify="right")
+    seed = "" if split["partition"] == "natural" else f", split seed {split['seed']}"
+    table = _table(title=f"{split['dataset']}, {split['rows']} rows, {split['partition']}{seed}")
+    classes = split.get("class_names") or [str(k) for k in range(len(split["class_counts"][0]))]
+    parties = split.get("party_names") or [str(k) for k in range(len(split["sizes"]))]
+    for name in ("party", "rows", *classes):
+        table.add_column(name, justify="left" if name == "party" and split.get("party_names") else "right")
     if len(split["class_counts"][0]) > 20:
         table = _table(title=table.title)
         for name in ("party", "rows", "classes held", "largest class"):
             table.add_column(name, justify="right")
-        for party, (rows, counts) in enumerate(zip(split["sizes"], split["class_counts"], strict=True)):
+        for party, rows, counts in zip(parties, split["sizes"], split["class_counts"], strict=True):
             held = sum(count > 0 for count in counts)
-            table.add_row(str(party), str(rows), str(held), f"{counts.index(max(counts))} ({max(counts)} rows)")
+            table.add_row(party, str(rows), str(held), f"{classes[counts.index(max(counts))]} ({max(counts)} rows)")
     else:
-        for party, (rows, counts) in enumerate(zip(split["sizes"], split["class_counts"], strict=True)):
-            table.add_row(str(party), str(rows), *(str(count) if count else "·" for count in counts))
+        for party, rows, counts in zip(parties, split["sizes"], split["class_counts"], strict=True):
+            table.add_row(party, str(rows), *(str(count) if count else "·" for count in counts))
     _print(table)
     _print(
         f"rows a party: mean {split['mean']:.1f}, standard deviation {split['std']:.1f}, "
@@ -125,6 +154,40 @@ def data_table(found: Sequence[dict[str, Any]]) -> None:
             where,
         )
     _print(table)
+
+
+def tuning_table(found: dict[str, Any]) -> None:
+    """Print the settings with their held-out accuracy, how sure the choice is, and the command to run next."""
+    table = _table(f"{found['tried']} of {found['grid']} settings tried, {found['trials']} trials")
+    table.add_column("setting", no_wrap=True)
+    table.add_column("held-out accuracy", justify="right", no_wrap=True)
+    table.add_column("95 % interval", no_wrap=True)
+    table.add_column("seeds", justify="right")
+    for item in sorted(found["settings"], key=_rank):
+        chosen = found["difference"] and item["setting"] == found["difference"]["best"]
+        table.add_row(*_tuned(item), style="bold" if chosen else None)
+    _print(table)
+    _print(f"{found['read']}; the test set was not looked at")
+    if found["picking_seeds"]:
+        few = "the last two were compared on seeds that had no part in picking them; the others were dropped on the way"
+        _print(f"{few}, and the figure of each is over the seeds it had")
+    else:
+        _print("the best of several, chosen by these same numbers, looks a little better than it is")
+    _print(f"\n{found['sure']}")
+    _print(f"next: {found['command']}")
+
+
+def _rank(item: dict[str, Any]) -> tuple[bool, float]:
+    return not item["in_last_comparison"], -(item["accuracy"]["mean"] if item["accuracy"] else -1.0)
+
+
+def _tuned(item: dict[str, Any]) -> tuple[str, str, str, str]:
+    over = item["accuracy"]
+    failed = f", {item['failed']} failed" if item["failed"] else ""
+    if over is None:
+        return item["setting"], "failed", "", str(item["failed"])
+    ends = "" if over["low"] is None else f"{over['low']:.1%} to {over['high']:.1%}"
+    return item["setting"], f"{over['mean']:.1%}", ends, f"{over['n']}{failed}"
 
 
 def _setting(config: Config) -> str:

@@ -45,7 +45,7 @@ def run_trials(
     fingerprint = bench.data.fingerprint
     resolved = [(resolve(config, bench.data), out) for config, out in configs]
     trials = [set_up(config, bench) for config, _ in resolved]
-    folders = [RunFolder(out or default_folder(config), config, fingerprint) for config, out in resolved]
+    folders = [RunFolder(out or default_folder(config), config, fingerprint, bench.data) for config, out in resolved]
     if len({folder.path.resolve() for folder in folders}) < len(folders):
         raise UserError("two of the runs are the same; ask for each of them once")
     return carry_out(trials, folders, bench, resume, on_start, after_round)

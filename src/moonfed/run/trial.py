@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,15 @@ from moonfed.core.seeds import torch_seeded
 from moonfed.core.tree import tree_map
 from moonfed.core.types import Facts, Population, Slots, Snapshot, State
 from moonfed.data import DATASETS, Dataset
+from moonfed.data.own import own_data
 from moonfed.data.partition import Rows, Split, class_counts, partition
 from moonfed.engines import Engine, Nets, Options, nets_of, pick_device, pick_engine, pick_precision
 from moonfed.models import ENCODERS, EncoderSpec, Model
 from moonfed.run.cohort import Cohorts
 from moonfed.run.config import Config
+from moonfed.run.data_settings import DataSettings, own_settings
 from moonfed.run.rules import make_algorithm
+from moonfed.run.validation import hold_out
 
 COMPILING_PAYS = 400_000  # party-steps of a command: the seconds that compiling takes are earned back by then
 
@@ -44,14 +47,25 @@ class Trial:
     facts: list[Facts]
     cohorts: Cohorts
     state: State
+    names: tuple[str, ...] = ()  # of the parties, where they have names
+    held: list[Rows] | None = None  # of each party, held out of training, if the models are judged on these
     memory: dict[int, Slots] = field(default_factory=dict)
     round: int = 0  # rounds done
     failure: str | None = None
 
     @property
+    def natural(self) -> bool:
+        """Whether each party holds the rows that are its own."""
+        return self.config.data.partition == "natural" and not ALGORITHMS[self.config.algorithm.name].pooled
+
+    @property
     def population(self) -> Population:
         """All parties together."""
         return Population(len(self.facts), sum(fact.rows for fact in self.facts))
+
+    def name(self, party: int) -> str:
+        """Call a party by its name, or by its number."""
+        return self.names[party] if party < len(self.names) else str(party)
 
     def fresh(self, name: str) -> Snapshot:
         """Make the trial's random model of a name."""
@@ -69,15 +83,51 @@ class NetSpec(NamedTuple):
 
 def resolve(config: Config, data: Dataset) -> Config:
     """Fill in the settings whose default depends on others."""
-    split = config.data.model_copy(
-        update={"partition_seed": config.run.seed if config.data.partition_seed is None else config.data.partition_seed}
-    )
-    train = config.train.model_copy(update={"batch": config.train.batch or data.batch})
+    split = _resolved_split(config, data)
+    train = config.train.model_copy(update={"batch": config.train.batch or _default_batch(config, data)})
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     norm = ENCODERS[encoder].norm if config.model.norm == "auto" else config.model.norm
     model = config.model.model_copy(update={"model": encoder, "norm": norm})
     run = config.run.model_copy(update={"precision": pick_precision(config.run.precision, data.inputs.device)})
     return config.model_copy(update={"data": split, "train": train, "model": model, "run": run})
+
+
+def _default_batch(config: Config, data: Dataset) -> int:
+    """The data's own batch; of a user's own data, no more than the smallest party trains on."""
+    split = _resolved_split(config, data)
+    if split.path is None:
+        return data.batch
+    rows = split.floor
+    if split.partition == "natural" and data.party is not None:
+        rows = int(torch.bincount(data.party, minlength=len(data.party_names)).min())
+    held = max(1, int(split.validation * rows + 0.5)) if split.validation else 0
+    return max(1, min(data.batch, rows - held))
+
+
+def _resolved_split(config: Config, data: Dataset) -> DataSettings:
+    split = config.data
+    update: dict[str, Any] = {
+        "partition_seed": config.run.seed if split.partition_seed is None else split.partition_seed
+    }
+    if split.partition == "auto":
+        update["partition"] = "dirichlet" if data.party is None else "natural"
+    if update.get("partition", split.partition) == "natural" and data.party is not None:
+        update["parties"] = len(data.party_names)
+        if "parties" in split.model_fields_set and split.parties != len(data.party_names):
+            raise UserError(
+                f"{data.name} has {len(data.party_names)} parties of its own, got --parties {split.parties}; leave it "
+                "away, or split the rows anew with --partition dirichlet"
+            )
+    elif split.path is not None and "floor" not in split.model_fields_set:  # parties that can fill a batch
+        update["floor"] = max(1, min(data.batch, len(data.labels) // (2 * split.parties)))
+    return split.model_copy(update=update)
+
+
+def load_data(settings: DataSettings, say: Callable[[str], None] = lambda line: None) -> Dataset:
+    """Load the data set of a name, or read the user's own."""
+    if settings.path is None:
+        return DATASETS[settings.dataset]()
+    return own_data(settings.path, own_settings(settings), say)
 
 
 def open_bench(config: Config, trials: int = 1, say: Callable[[str], None] = lambda line: None) -> Bench:
@@ -91,7 +141,7 @@ def open_bench(config: Config, trials: int = 1, say: Callable[[str], None] = lam
         )
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
-    data = DATASETS[config.data.dataset]().to(device)
+    data = load_data(config.data, say).to(device)
     nets = nets_of(build(net_spec(resolve(config, data), data)).to(device))
     resolved = resolve(config, data)
     assert resolved.train.batch is not None
@@ -119,6 +169,12 @@ def _may_take(kind: str) -> tuple[str, ...]:
     return ("pictures", "numbers") if kind == "pictures" else (kind,)
 
 
+def party_name(config: Config, data: Dataset, party: int) -> str:
+    """Call a party by its name, where the split is the data's own, or by its number."""
+    named = config.data.partition == "natural" and len(data.party_names) > party
+    return data.party_names[party] if named else str(party)
+
+
 def build(spec: NetSpec) -> Model:
     """Build a network; its weights come from torch's stream as it stands."""
     return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
@@ -133,17 +189,30 @@ def fresh_model(spec: NetSpec, seed: int, name: str, device: torch.device) -> Sn
 
 
 def split_rows(config: Config, data: Dataset) -> list[Rows]:
+    """Say which training rows each party trains on."""
+    return hold_out(_whole_split(config, data), config.data.validation, config.run.seed)[0]
+
+
+def held_rows(config: Config, data: Dataset) -> list[Rows] | None:
+    """Say which training rows of each party are held out of training; None if none are asked for."""
+    share = config.data.validation
+    return hold_out(_whole_split(config, data), share, config.run.seed)[1] if share else None
+
+
+def _whole_split(config: Config, data: Dataset) -> list[Rows]:
     """Split the training rows as a config says; a pooled algorithm gets them all in one place."""
     labels = data.labels.cpu().numpy()
     if ALGORITHMS[config.algorithm.name].pooled:
         return [np.arange(len(labels))]
-    settings = config.data
+    settings = _resolved_split(config, data)
+    party = None if data.party is None else data.party.cpu().numpy()
     if settings.parties > len(labels):
         raise UserError(
             f"{settings.parties} parties need at least as many rows, the data has {len(labels)}; use fewer --parties"
         )
-    seed = config.run.seed if settings.partition_seed is None else settings.partition_seed
-    split = Split(settings.parties, settings.beta, settings.classes_per_party, settings.floor, seed)
+    assert settings.partition_seed is not None
+    floor = 1 if settings.partition == "natural" else settings.floor
+    split = Split(settings.parties, settings.beta, settings.classes_per_party, floor, settings.partition_seed, party)
     return partition(settings.partition, labels, split)
 
 
@@ -162,15 +231,18 @@ def begun(config: Config, data: Dataset, parts: list[Rows], facts: list[Facts]) 
     assert batch is not None
     small = min(facts, key=lambda fact: fact.rows)
     if small.rows < batch:
+        natural = config.data.partition == "natural"
         raise UserError(
-            f"party {small.party} has {small.rows} rows, fewer than a batch of {batch}; "
-            f"use --batch {small.rows} or smaller, or --floor {batch}"
+            f"party {party_name(config, data, small.party)} has {small.rows} rows, fewer than a batch of {batch}; "
+            f"use --batch {small.rows} or smaller" + ("" if natural else f", or --floor {batch}")
         )
     settings = config.algorithm
     algorithm = make_algorithm(settings.name, settings.server, settings.options)
     device, spec = data.inputs.device, net_spec(config, data)
     model = fresh_model(spec, config.run.seed, "model", device)
     trial = Trial(config, algorithm, device, spec, parts, facts, Cohorts(config, facts), State(model, {}, {}))
+    trial.held = held_rows(config, data)
+    trial.names = data.party_names if trial.natural else ()
     sent, kept = algorithm.server.init(model, trial.fresh)
     trial.state = State(model, sent, kept)
     return trial
