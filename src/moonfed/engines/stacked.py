@@ -17,6 +17,7 @@ from moonfed.engines.graphs import CannotCapture, GraphedStack
 from moonfed.engines.lanes import BF16, CPU, FP16, GPU, TF32, SideBySide
 from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, float_settings, on, prepare, reached
 from moonfed.engines.passage import pass_through
+from moonfed.engines.noise import drawing, draws, listen
 from moonfed.engines.precision import in_precision, numerics
 from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, schedule
 from moonfed.engines.stack import CACHE, Held, Stack, Work
@@ -31,6 +32,7 @@ class Stacked:
     """Runs all jobs of one shape as one stack; on a GPU its step is captured as a graph and replayed."""
 
     def __init__(self, nets: Nets, data: Dataset, options: Options = PLAIN) -> None:
+        listen(nets.training, data)
         self.nets, self.data, self.options = in_precision(nets, options.precision), data, options
         self.plain = nets  # for lanes that bring their own precision
         self.cuda = data.inputs.is_cuda
@@ -47,7 +49,7 @@ class Stacked:
         for i, job in enumerate(jobs):
             stacks.setdefault(_shape_of(job), []).append(i)
         done: dict[int, Done] = {}
-        with numerics(self.options.precision):
+        with numerics(self.options.precision), drawing(self.nets.training, self.data.inputs.device):
             for shape, members in stacks.items():
                 results = self._fit(shape, [jobs[i] for i in members])
                 done |= dict(zip(members, results, strict=True))
@@ -92,7 +94,7 @@ class Stacked:
         if had and width <= had.width <= 2 * width:
             return had, schedule(lengths, had.width, chunk)
         work = self._work(shape, local, alone=width == 1)
-        if not self.cuda or shape in self.uncaptured:
+        if not self.cuda or shape in self.uncaptured or draws(self.nets.training):
             return Stack(work, width, chunk, like), schedule(lengths, width, chunk)
         self.kept.pop(shape, None)
         while len(self.kept) >= KEPT:  # the oldest makes room
@@ -163,7 +165,8 @@ def widest_layer(net: nn.Module, data: Dataset) -> int:
 
     def note(layer: nn.Module, given: Any, made: Any) -> None:
         nonlocal widest
-        widest = max([widest, *(t.numel() for t in (made if isinstance(made, tuple) else (made,)))])
+        found = made if isinstance(made, tuple | list) else (made,)  # an LSTM gives more than it says
+        widest = max([widest, *(t.numel() for t in found if isinstance(t, torch.Tensor))])
 
     hooks = [layer.register_forward_hook(note) for layer in net.modules()]
     own = next(net.parameters())

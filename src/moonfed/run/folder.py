@@ -160,9 +160,10 @@ def final_tensors(trial: Trial) -> Tensors:
     """The final weights under their names in the network; of each party, if each has its own model."""
     own = trial.algorithm.local.own
     if own is None:
-        return trial.state.model.weights | trial.state.model.buffers
+        return trial.state.model.weights | trial.state.model.buffers | trial.frozen
     models = {f"party{party}": slots[own] for party, slots in sorted(trial.memory.items())}
-    return {k.replace("/weights/", "/").replace("/buffers/", "/"): v for k, v in pack(models).items()}
+    found = {k.replace("/weights/", "/").replace("/buffers/", "/"): v for k, v in pack(models).items()}
+    return found | {f"{name}/{k}": v for name in models for k, v in trial.frozen.items()}
 
 
 def final_stands(path: Path, rounds: int) -> bool:

@@ -12,7 +12,7 @@ from moonfed.run.loop import Row, Settled, run_rounds
 from moonfed.run.rules import full_name
 from moonfed.run.score import final_evaluation
 from moonfed.run.tensorboard import Scalars, need_tensorboard
-from moonfed.run.trial import Trial, open_bench, resolve, set_up
+from moonfed.run.trial import Bench, Trial, open_bench, resolve, set_up
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,14 @@ def run_trials(
     on_start: Callable[[list[Trial]], None] = lambda trials: None,
     after_round: Callable[[int, list[Row]], bool] = lambda round, rows: True,
     say: Callable[[str], None] = lambda line: None,
+    bench: Bench | None = None,
 ) -> list[Outcome]:
     """Run trials that share data and network, each into its own folder, as one stack where they fit."""
     if any(config.run.tensorboard for config, _ in configs):
         need_tensorboard()
-    bench = open_bench(configs[0][0], len(configs), say)
+    bench = bench or open_bench(configs[0][0], len(configs), say)
     fingerprint = bench.data.fingerprint
-    resolved = [(resolve(config, bench.data), out) for config, out in configs]
+    resolved = [(resolve(config, bench.data, bench.own), out) for config, out in configs]
     trials = [set_up(config, bench) for config, _ in resolved]
     folders = [RunFolder(out or default_folder(config), config, fingerprint) for config, out in resolved]
     if len({folder.path.resolve() for folder in folders}) < len(folders):
