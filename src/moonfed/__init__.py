@@ -1,3 +1,71 @@
 """moonfed: federated learning on non-IID data, built round MOON."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moonfed.api import (
+        Algorithm,
+        Callback,
+        Classifier,
+        Comparison,
+        Dataset,
+        Result,
+        Run,
+        RunFailed,
+        Start,
+        UserError,
+        centralised,
+        compare,
+        fedavg,
+        fedavgm,
+        fednova,
+        fedprox,
+        fit,
+        moon,
+        moon_l2,
+        partition,
+        scaffold,
+        scaffold_niid,
+        solo,
+    )
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Algorithm",
+    "Callback",
+    "Classifier",
+    "Comparison",
+    "Dataset",
+    "Result",
+    "Run",
+    "RunFailed",
+    "Start",
+    "UserError",
+    "centralised",
+    "compare",
+    "fedavg",
+    "fedavgm",
+    "fednova",
+    "fedprox",
+    "fit",
+    "moon",
+    "moon_l2",
+    "partition",
+    "scaffold",
+    "scaffold_niid",
+    "solo",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the library when something of it is first asked for: the command line has a word to say before torch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'moonfed' has no attribute '{name}'")
+    from moonfed import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

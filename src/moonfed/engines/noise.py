@@ -85,7 +85,9 @@ def _attention(
         key, value = (t.repeat_interleave(repeats, -3) for t in (key, value))
     score = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
-        score = score.masked_fill(~torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril(), -math.inf)
+        score = score.masked_fill(
+            ~torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril(), -math.inf
+        )
     if attn_mask is not None:
         is_bool = attn_mask.dtype == torch.bool
         score = score.masked_fill(~attn_mask, -math.inf) if is_bool else score + attn_mask

@@ -16,8 +16,8 @@ from moonfed.data.plan import Plan
 from moonfed.engines.graphs import CannotCapture, GraphedStack
 from moonfed.engines.lanes import BF16, CPU, FP16, GPU, TF32, SideBySide
 from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, float_settings, on, prepare, reached
-from moonfed.engines.passage import pass_through
 from moonfed.engines.noise import drawing, draws, listen
+from moonfed.engines.passage import pass_through
 from moonfed.engines.precision import in_precision, numerics
 from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, schedule
 from moonfed.engines.stack import CACHE, Held, Stack, Work

@@ -36,16 +36,16 @@ def sample_rows(data: Dataset, rows: int) -> Tensor:
 def model_of(record: Record, data: Dataset, own: Own | None = None) -> tuple[str, Snapshot]:
     """Read the last model of a trial and say which it is: the global one, or party 0's where each has its own."""
     net = network(record.config, data, own)
-    own = ALGORITHMS[record.config.algorithm.name].local.own is not None
+    apart = ALGORITHMS[record.config.algorithm.name].local.own is not None
     path = record.folder / FINAL
     if record.finished and path.exists():
         tensors, _ = read_tensors(path)
-        if own:
+        if apart:
             return "party 0", as_model(net, under("party0", tensors), record)
         return "global model", as_model(net, tensors, record)
     checkpoint = Checkpoint(record.folder / "checkpoint")
     committed = checkpoint.manifests()
-    if own or not committed:
+    if apart or not committed:
         raise UserError(f"{record.folder} keeps no model of its last round")
     state, _ = checkpoint.load(committed[0], [])
     return f"global model of round {committed[0].round}", state.model

@@ -37,6 +37,7 @@ def run_trials(
     after_round: Callable[[int, list[Row]], bool] = lambda round, rows: True,
     say: Callable[[str], None] = lambda line: None,
     bench: Bench | None = None,
+    noted: Callable[[Trial, Row], None] = lambda trial, row: None,
 ) -> list[Outcome]:
     """Run trials that share data and network, each into its own folder, as one stack where they fit."""
     if any(config.run.tensorboard for config, _ in configs):
@@ -66,6 +67,7 @@ def run_trials(
             by_trial[id(trial)].commit(trial, settled)
             if (board := boards.get(id(trial))) is not None:
                 board.write(settled.row)
+            noted(trial, settled.row)
 
         on_start(trials)
         run_rounds(trials, bench, commit, after_round)
