@@ -31,7 +31,7 @@ DEFAULT_PRECISION = "tf32"
 
 
 def nets_of(model: nn.Module) -> Nets:
-    """Take a model's code twice, once for training and once frozen; of its weights only those that never learn count."""
+    """Take a model's code twice, for training and frozen; of its weights only those that never learn count."""
     training = copy.deepcopy(model).train()
     for part in frozen_parts(training):
         part.eval()

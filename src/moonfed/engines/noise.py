@@ -1,4 +1,4 @@
-"""Dropout from a counter: which numbers fall out is a hash of the step's key, the layer and the place, in any engine."""
+"""Dropout from a counter: what falls out is a hash of the step's key, the layer and the place, in every engine."""
 
 import math
 from collections.abc import Callable, Iterator

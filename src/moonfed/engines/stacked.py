@@ -67,6 +67,12 @@ class Stacked:
                 self.uncaptured.add(shape)
                 self.options.say(f"steps run one operation at a time: they cannot be captured ({error})")
                 continue
+            except Exception as refusal:
+                if self.room.get(shape, 1) == 1 or self.most == 1:
+                    raise
+                self._in_turn(refusal)
+                self.room[shape] = 1
+                continue
             self.kept.clear()
             torch.cuda.empty_cache()
             if self.most <= 1:
@@ -132,13 +138,16 @@ class Stacked:
         except Exception as refusal:
             # What fails by itself, too, is no matter of stacking.
             self._tried(self._work(shape, local, alone=True), window, like)
-            why = str(refusal).strip().splitlines()[0][:160]
-            self.options.say(f"parties train in turn: the network or the rule cannot be stacked ({why})")
+            self._in_turn(refusal)
             return 1
         if not self.cuda:
             return max(1, CACHE // (plan.rows.shape[1] * self.widest * 4))
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return max(1, int(0.8 * free / max(1, used * CHUNK)))
+
+    def _in_turn(self, refusal: Exception) -> None:
+        why = (str(refusal).strip() or type(refusal).__name__).splitlines()[0][:160]
+        self.options.say(f"parties train in turn: the network or the rule cannot be stacked ({why})")
 
     def _tried(self, work: Work, window: Plan, like: Held) -> int:
         """Take a first step with one lane, for nothing but to see whether it can be done; return the bytes it took."""
