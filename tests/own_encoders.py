@@ -29,7 +29,7 @@ def batch_norm(shape):
 
 
 def group_norm(shape):
-    return Small(shape, nn.GroupNorm(2, 4))
+    return Small(shape, nn.GroupNorm(2, 4), nn.GroupNorm(4, 4, affine=False))
 
 
 def layer_norm(shape):

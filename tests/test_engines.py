@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worlds import bench_for, gap, run_one, settings, some_digits, trained
+from worlds import bench_for, gap, run_one, settings, some_digits, some_sounds, some_texts, trained
 
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.tree import tree_map
 from moonfed.data.dataset import Recipe
 from moonfed.engines import pick_engine
-from moonfed.engines.local import PLAIN
+from moonfed.engines.local import PLAIN, Options
 from moonfed.engines.stacked import Stacked
-from moonfed.run.loop import make_jobs
+from moonfed.run.loop import make_jobs, run_rounds
 from moonfed.run.trial import resolve, set_up
 
 NORMS = ["none", "group", "batch"]
@@ -37,6 +37,28 @@ def test_stacked_equals_sequential_for_a_resnet_with_batchnorm(float64, name):
     one, two = (run_one(config, engine) for engine in ("sequential", "stacked"))
     assert any("running_mean" in key for key in one.state.model.buffers)
     assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-9
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", ["moon", "fedprox", "scaffold"])
+@pytest.mark.parametrize(("encoder", "data"), [("text", some_texts()), ("sound", some_sounds())])
+def test_stacked_equals_sequential_for_texts_and_sounds_side_by_side(float64, encoder, data, name, norm):
+    config = settings(name, model__model=encoder, model__norm=norm, train__rounds=2)
+    said: list[str] = []
+    one = run_one(config, "sequential", data)
+    bench = bench_for(config, "stacked", data)
+    bench = bench._replace(engine=Stacked(bench.nets, data, Options(say=said.append)))
+    two = set_up(resolve(config, data), bench)
+    run_rounds([two], bench, lambda trial, settled: None)
+    assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-10
+    assert not said, "the parties trained side by side"
+
+
+@pytest.mark.parametrize(("encoder", "data"), [("text", some_texts(600)), ("sound", some_sounds(600))])
+def test_texts_and_sounds_are_learnt(encoder, data):
+    config = settings("moon", model__model=encoder, data__partition="iid", train__epochs=6, train__lr=0.01)
+    _, (rows,) = trained(config, "stacked", data)
+    assert rows[-1]["accuracy"] > 0.8 > rows[0]["accuracy"]
 
 
 @pytest.mark.parametrize("name", ["moon", "scaffold", "solo"])

@@ -21,11 +21,12 @@ class Layers(nn.Module):
         self.first = nn.Conv2d(3, 6, 3, stride, padding, bias=bias)
         self.norm = nn.BatchNorm2d(6)
         self.second = nn.Conv2d(6, 10, (3, 2), padding=padding, dilation=dilation, groups=groups, bias=bias)
+        self.groups = nn.GroupNorm(5, 10)
         self.last = nn.Linear(10, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.max_pool2d(torch.relu(self.norm(self.first(x))), 2, padding=1)
-        x = F.avg_pool2d(self.second(x), 2, ceil_mode=True)
+        x = F.avg_pool2d(self.groups(self.second(x)), 2, ceil_mode=True)
         return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 

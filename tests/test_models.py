@@ -7,6 +7,7 @@ from torch import nn
 from moonfed.models import ENCODERS, EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.models.resnet import Resnet18
+from moonfed.models.text import Text
 
 
 def count(module):
@@ -54,7 +55,7 @@ def test_a_resnets_convolutions_start_from_kaiming_normal_by_fan_out():
 @pytest.mark.parametrize("projection", [0, 64, 128, 256])
 @pytest.mark.parametrize("norm", ["none", "group", "batch"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (1, 5, 9)])
-@pytest.mark.parametrize("name", ["cnn", "mlp", "resnet8"])
+@pytest.mark.parametrize("name", ["cnn", "mlp", "resnet8", "sound"])
 def test_a_model_says_features_projection_and_logits(name, shape, norm, projection):
     model = Model(ENCODERS[name](EncoderSpec(shape, norm)), classes=7, projection=projection)
     out = model(torch.randn(3, *shape))
@@ -77,3 +78,48 @@ def test_leaving_the_head_out_does_not_change_the_encoder():
     with_head, without = (Model(Cnn(EncoderSpec((3, 32, 32))), 10, p) for p in (256, 0))
     assert count(with_head.encoder) == count(without.encoder)
     assert count(without) == 456 + 2_416 + 48_120 + 10_164 + 85 * 10
+
+
+@pytest.mark.parametrize("projection", [0, 64])
+@pytest.mark.parametrize("norm", ["none", "group", "batch"])
+@pytest.mark.parametrize("places", [1, 2, 40])
+def test_a_model_of_texts_says_features_projection_and_logits(places, norm, projection):
+    model = Model(ENCODERS["text"](EncoderSpec((places,), norm, words=9)), classes=7, projection=projection)
+    out = model(torch.arange(3 * places).reshape(3, places) % 10)
+    assert out.features.shape == (3, model.encoder.features)
+    assert out.projection.shape == (3, projection or model.encoder.features)
+    assert out.logits.shape == (3, 7)
+
+
+def test_places_without_a_word_change_nothing_however_many_there_are():
+    torch.manual_seed(0)
+    encoder = Text(EncoderSpec((3,), words=9))
+    short = torch.tensor([[4, 9, 1], [7, 0, 0]])
+    long = torch.cat([short, torch.zeros(2, 5, dtype=torch.int64)], 1)
+    assert torch.allclose(encoder(short), encoder(long), atol=1e-6)
+    before = encoder(short).detach()
+    with torch.no_grad():
+        encoder.vectors.weight[0] += 100
+    assert torch.equal(encoder(short), before)
+
+
+def test_a_text_without_any_word_has_finite_features():
+    encoder = ENCODERS["text"](EncoderSpec((3,), words=9))
+    assert torch.isfinite(encoder(torch.zeros(2, 3, dtype=torch.int64))).all()
+
+
+def test_the_order_of_words_counts():
+    torch.manual_seed(0)
+    encoder = ENCODERS["text"](EncoderSpec((3,), words=9))
+    assert not torch.allclose(encoder(torch.tensor([[1, 2, 3]])), encoder(torch.tensor([[3, 1, 2]])))
+
+
+def test_a_sound_is_the_same_wherever_in_time_it_stands_and_another_at_another_pitch():
+    torch.manual_seed(0)
+    encoder = ENCODERS["sound"](EncoderSpec((1, 32, 48)))
+    heard = torch.zeros(3, 1, 32, 48)
+    tone = torch.randn(4, 4)
+    heard[0, 0, 8:12, 16:20] = heard[1, 0, 8:12, 24:28] = heard[2, 0, 16:20, 16:20] = tone
+    here, later, higher = encoder(heard)
+    assert torch.allclose(here, later, atol=1e-6)
+    assert not torch.allclose(here, higher, atol=1e-3)

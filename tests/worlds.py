@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from moonfed.core.seeds import generator
 from moonfed.core.tree import leaves
 from moonfed.data.dataset import Dataset
 from moonfed.data.digits import digits
@@ -26,6 +27,27 @@ def some_digits(rows: int = ROWS, device: str = "cpu") -> Dataset:
     few = {k: getattr(whole, k)[:rows] for k in ("inputs", "labels")}
     few |= {k: getattr(whole, k)[:60] for k in ("test_inputs", "test_labels")}
     return replace(whole, **few).to(torch.device(device))
+
+
+def some_texts(rows: int = ROWS) -> Dataset:
+    """Texts of one to nine of forty words; whether more of the first or of the last twenty decides the class."""
+    rng = generator(0, "tests", "texts")
+    words = rng.integers(1, 41, size=(rows + 60, 9)) * (np.arange(9) < rng.integers(1, 10, size=(rows + 60, 1)))
+    labels = ((words > 20).sum(1) > ((words > 0) & (words <= 20)).sum(1)).astype(np.int64)
+    inputs, labels = torch.from_numpy(words), torch.from_numpy(labels)
+    parts = inputs[:rows], labels[:rows], inputs[rows:], labels[rows:]
+    return Dataset("texts", *parts, classes=2, words=40, encoder="text", batch=8)
+
+
+def some_sounds(rows: int = ROWS) -> Dataset:
+    """Spectrograms of noise with a tone in one of three bands, which decides the class."""
+    rng = generator(0, "tests", "sounds")
+    labels = rng.integers(0, 3, size=rows + 60)
+    heard = rng.normal(size=(rows + 60, 1, 12, 10))
+    heard[np.arange(rows + 60), 0, 2 + 4 * labels, :] += 2
+    inputs, labels = torch.from_numpy(heard).float(), torch.from_numpy(labels)
+    parts = inputs[:rows], labels[:rows], inputs[rows:], labels[rows:]
+    return Dataset("sounds", *parts, classes=3, encoder="sound", batch=8)
 
 
 def settings(algorithm: str = "fedavg", **changes: Any) -> Config:

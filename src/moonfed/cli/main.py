@@ -1,4 +1,4 @@
-"""moonfed run, compare, sweep, partition, runs, report, bench, reproduce, data."""
+"""moonfed run, compare, sweep, tune, partition, runs, report, bench, reproduce, data."""
 
 import json
 import sys
@@ -14,6 +14,7 @@ from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Json, Values, configured, read_settings, with_settings
 from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
+from moonfed.cli.tune import tune
 from moonfed.core.errors import RunFailed, UserError
 
 app = typer.Typer(
@@ -73,7 +74,8 @@ def run(
     if not outcome.finished:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
     if last is not None and not json:
-        typer.echo(f"{last['accuracy']:.1%} on the test set after {last['round']} rounds; {outcome.folder}")
+        where = "rows held out of training" if settings.data.validation else "the test set"
+        typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
 
 
 @app.command()
@@ -182,6 +184,7 @@ def runs(
         runs_table(found, folder)
 
 
+app.command()(tune)
 app.command()(report)
 app.command()(bench)
 app.command()(reproduce)

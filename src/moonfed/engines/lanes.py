@@ -90,10 +90,10 @@ class SideBySide(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is F.group_norm:  # vmap cannot tell it in which order its input lies in memory
-            return func(args[0].contiguous(), *args[1:], **kwargs)
         layer = _LAYERS.get(func)
         call = layer(self.layout, *args, **kwargs) if layer else None
+        if call is None and func is F.group_norm:  # vmap cannot tell it in which order its input lies in memory
+            args = (args[0].contiguous(), *args[1:])
         return _Lanes.apply(*call) if call else func(*args, **kwargs)
 
     def each(self, of_one: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,8 +215,31 @@ def _pool(pool: Callable[..., Tensor]) -> Callable[..., tuple[Any, ...] | None]:
     return call
 
 
+def _group_norm(
+    layout: Layout,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[Any, ...] | None:
+    if input.dim() != 4 or weight is None or bias is None:
+        return None
+
+    def plain(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.group_norm(x, num_groups, w, b, eps)
+
+    def stacked(lanes: int, dims: Any, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        w, b = (_spread(t, dim, lanes).flatten() for t, dim in ((w, dims[1]), (b, dims[2])))
+        x = _merged(layout, _spread(x, dims[0], lanes))
+        return F.group_norm(x, num_groups * lanes, w, b, eps).unflatten(1, (lanes, -1))
+
+    return plain, stacked, input, weight, bias
+
+
 _LAYERS: dict[Any, Callable[..., tuple[Any, ...] | None]] = {
     torch.conv2d: _conv2d,
+    F.group_norm: _group_norm,  # vmap's own refuses lanes that lie channels-last
     **{pool: _pool(pool) for pool in (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d)},
 }
 

@@ -5,6 +5,8 @@ from moonfed.models.frozen import frozen_parts, other_tensors, trained_tensors
 from moonfed.models.mlp import Mlp
 from moonfed.models.model import Encoder, EncoderSpec, Model
 from moonfed.models.resnet import Resnet8, Resnet18, Resnet50
+from moonfed.models.sound import Sound
+from moonfed.models.text import Text
 
 ENCODERS: dict[str, type[Encoder]] = {
     "cnn": Cnn,
@@ -12,6 +14,8 @@ ENCODERS: dict[str, type[Encoder]] = {
     "resnet8": Resnet8,
     "resnet18": Resnet18,
     "resnet50": Resnet50,
+    "sound": Sound,
+    "text": Text,
 }
 
 __all__ = ["ENCODERS", "Encoder", "EncoderSpec", "Model", "frozen_parts", "other_tensors", "trained_tensors"]

@@ -48,10 +48,10 @@ class Model(nn.Module):
         return Outputs(features, projection, self.head(projection))
 
 
-def norm_layer(norm: str, channels: int, flat: bool = False) -> nn.Module:
-    """Make the normalisation of a layer's channels: none, group (two channels a group) or batch."""
+def norm_layer(norm: str, channels: int, flat: bool = False, together: int = 2) -> nn.Module:
+    """Make the normalisation of a layer's channels: none, group (so many channels together) or batch."""
     if norm == "batch":
         return nn.BatchNorm1d(channels) if flat else nn.BatchNorm2d(channels)
     if norm == "group":
-        return nn.GroupNorm(max(1, channels // 2), channels)
+        return nn.GroupNorm(max(1, channels // together), channels)
     return nn.Identity()

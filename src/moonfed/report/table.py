@@ -12,6 +12,8 @@ from moonfed.report.summary import Summary, paired_difference
 from moonfed.run.config import Config
 from moonfed.run.speed import Measured
 
+TESTED = "test accuracy", "all test rows"
+
 
 def compare_table(found: Sequence[Summary], config: Config, kind: str = "method") -> None:
     """Print the comparison of methods or settings, the best mean in bold."""
@@ -19,7 +21,8 @@ def compare_table(found: Sequence[Summary], config: Config, kind: str = "method"
     base = next((s for s in found if s.method == "fedavg" and s.mean is not None), None)
     table = _table(title=_setting(config))
     table.add_column(kind, no_wrap=True)
-    table.add_column("test accuracy", justify="right", no_wrap=True)
+    accuracy, rows = ("held-out accuracy", "rows held out of training") if config.data.validation else TESTED
+    table.add_column(accuracy, justify="right", no_wrap=True)
     table.add_column("by seed", no_wrap=False)
     if base is not None:
         table.add_column("against fedavg", justify="right", no_wrap=True)
@@ -32,7 +35,7 @@ def compare_table(found: Sequence[Summary], config: Config, kind: str = "method"
         best = summary.mean is not None and summary.mean == max(means)
         table.add_row(*cells, f"{summary.megabytes:.2f}", style="bold" if best else None)
     _print(table)
-    _print("test accuracy: of the model after the last round, on all test rows" + _footnotes(found))
+    _print(f"{accuracy}: of the model after the last round, on {rows}" + _footnotes(found))
 
 
 def _footnotes(found: Sequence[Summary]) -> str:
@@ -125,6 +128,40 @@ def data_table(found: Sequence[dict[str, Any]]) -> None:
             where,
         )
     _print(table)
+
+
+def tuning_table(found: dict[str, Any]) -> None:
+    """Print the settings with their held-out accuracy, how sure the choice is, and the command to run next."""
+    table = _table(f"{found['tried']} of {found['grid']} settings tried, {found['trials']} trials")
+    table.add_column("setting", no_wrap=True)
+    table.add_column("held-out accuracy", justify="right", no_wrap=True)
+    table.add_column("95 % interval", no_wrap=True)
+    table.add_column("seeds", justify="right")
+    for item in sorted(found["settings"], key=_rank):
+        chosen = found["difference"] and item["setting"] == found["difference"]["best"]
+        table.add_row(*_tuned(item), style="bold" if chosen else None)
+    _print(table)
+    _print(f"{found['read']}; the test set was not looked at")
+    if found["picking_seeds"]:
+        few = "the last two were compared on seeds that had no part in picking them; the others were dropped on the way"
+        _print(f"{few}, and the figure of each is over the seeds it had")
+    else:
+        _print("the best of several, chosen by these same numbers, looks a little better than it is")
+    _print(f"\n{found['sure']}")
+    _print(f"next: {found['command']}")
+
+
+def _rank(item: dict[str, Any]) -> tuple[bool, float]:
+    return not item["in_last_comparison"], -(item["accuracy"]["mean"] if item["accuracy"] else -1.0)
+
+
+def _tuned(item: dict[str, Any]) -> tuple[str, str, str, str]:
+    over = item["accuracy"]
+    failed = f", {item['failed']} failed" if item["failed"] else ""
+    if over is None:
+        return item["setting"], "failed", "", str(item["failed"])
+    ends = "" if over["low"] is None else f"{over['low']:.1%} to {over['high']:.1%}"
+    return item["setting"], f"{over['mean']:.1%}", ends, f"{over['n']}{failed}"
 
 
 def _setting(config: Config) -> str:

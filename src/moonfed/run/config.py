@@ -45,6 +45,9 @@ class DataSettings(Section):
     partition_seed: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         None, description="seed of the split; default: the seed"
     )
+    validation: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of each party's training rows to hold out and judge by, instead of the test rows"
+    )
 
 
 class ModelSettings(Section):
@@ -174,6 +177,8 @@ FREE = {
     "run": set(RunSettings.model_fields) - {"seed"},
 }
 
+LATER: dict[str, dict[str, Any]] = {"data": {"validation": 0.0}}
+
 
 def make_config(values: dict[str, dict[str, Any]]) -> Config:
     """Check nested values and make the settings, or say in one line what is wrong with the first bad one."""
@@ -218,6 +223,10 @@ def identity(config: Config) -> str:
     for section, names in FREE.items():
         for name in names:
             del values[section][name]
+    for section, names in LATER.items():  # a setting that is younger than a run, at the value that changes nothing
+        for name, unchanged in names.items():
+            if values[section][name] == unchanged:
+                del values[section][name]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

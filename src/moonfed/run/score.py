@@ -5,8 +5,10 @@ from typing import Any
 
 from moonfed.core.tree import add
 from moonfed.core.types import Snapshot, Upload, as_snapshot
+from moonfed.data.dataset import Dataset
 from moonfed.run.evaluate import Score, evaluate
 from moonfed.run.trial import Bench, Trial
+from moonfed.run.validation import judged_on
 
 
 def score_round(trial: Trial, bench: Bench, before: Snapshot, uploads: dict[int, Upload]) -> dict[str, Any]:
@@ -16,7 +18,8 @@ def score_round(trial: Trial, bench: Bench, before: Snapshot, uploads: dict[int,
         return {"accuracy": None, "test_loss": None}
     if trial.algorithm.local.own is not None:
         return _over_parties(own_scores(trial, bench))
-    score = evaluate(bench.nets.frozen, bench.data, trial.state.model)
+    data = rows_to_judge_by(trial, bench)
+    score = evaluate(bench.nets.frozen, data, trial.state.model)
     row = {
         "accuracy": score.accuracy,
         "test_loss": score.loss,
@@ -25,16 +28,22 @@ def score_round(trial: Trial, bench: Bench, before: Snapshot, uploads: dict[int,
     }
     if asked.evaluate_parties:
         models = {party: Snapshot(add(before.weights, u.delta), u.buffers) for party, u in uploads.items()}
-        scores = {str(k): evaluate(bench.nets.frozen, bench.data, model).accuracy for k, model in models.items()}
+        scores = {str(k): evaluate(bench.nets.frozen, data, model).accuracy for k, model in models.items()}
         row["accuracy_of_party"] = scores
     return row
+
+
+def rows_to_judge_by(trial: Trial, bench: Bench) -> Dataset:
+    """The data with the rows that models are judged on as its test rows: those held out, where some are."""
+    return bench.data if trial.held is None else judged_on(bench.data, trial.held)
 
 
 def own_scores(trial: Trial, bench: Bench) -> list[Score]:
     """Score each party's own model, where that is what an algorithm trains."""
     own = trial.algorithm.local.own
     models = [as_snapshot(slots, own) for _, slots in sorted(trial.memory.items()) if own is not None]
-    return [evaluate(bench.nets.frozen, bench.data, model) for model in models or [trial.state.model]]
+    data = rows_to_judge_by(trial, bench)
+    return [evaluate(bench.nets.frozen, data, model) for model in models or [trial.state.model]]
 
 
 def final_evaluation(trial: Trial, bench: Bench) -> dict[str, Any]:
@@ -43,7 +52,7 @@ def final_evaluation(trial: Trial, bench: Bench) -> dict[str, Any]:
         scores = own_scores(trial, bench)
         confusion = sum(score.confusion for score in scores[1:]) + scores[0].confusion
         return _over_parties(scores) | {"rounds": trial.round, "confusion": confusion.tolist()}
-    score = evaluate(bench.nets.frozen, bench.data, trial.state.model)
+    score = evaluate(bench.nets.frozen, rows_to_judge_by(trial, bench), trial.state.model)
     return {
         "rounds": trial.round,
         "accuracy": score.accuracy,

@@ -1,6 +1,7 @@
 """A grid of settings over several seeds, as trials that share stacks."""
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,12 @@ from moonfed.run.compare import read_seeds, top_folder
 from moonfed.run.config import Config, flag_of, make_config
 
 MOST = 1000  # trials
-SHARED = {"data": {"dataset"}, "run": None, "model": None}  # what all trials of a command have in common
+Shared = Mapping[str, set[str] | None]  # what all trials of a command have in common: some of a section, or all
+SHARED: Shared = {"data": {"dataset"}, "run": None, "model": None}
+SEVERAL = {
+    "sweep": "settings of the algorithm, the split, the training or the cohort",
+    "tune": "settings of the algorithm or the training, or --projection",
+}
 
 
 def plan_sweep(
@@ -17,7 +23,7 @@ def plan_sweep(
 ) -> tuple[Path, list[tuple[str, Config, Path]]]:
     """List the trials of a sweep: what sets each apart, its settings and its folder, under one folder."""
     numbers = read_seeds(seeds, values)
-    grid = _grid(values)
+    grid = grid_of(values, "sweep", SHARED)
     if not grid:
         raise UserError("sweep needs a setting with several values, --mu 0.1,1,5,10 for one; one alone is moonfed run")
     points = list(itertools.product(*(found for _, _, found in grid)))
@@ -38,7 +44,7 @@ def plan_sweep(
     ]
 
 
-def _grid(values: dict[str, dict[str, Any]]) -> list[tuple[str, str, list[Any]]]:
+def grid_of(values: dict[str, dict[str, Any]], command: str, all_share: Shared) -> list[tuple[str, str, list[Any]]]:
     """Find the settings that have several values: 0.1,1,5 on the command line, a list in a file."""
     found: list[tuple[str, str, list[Any]]] = []
     for section, entries in values.items():
@@ -47,11 +53,11 @@ def _grid(values: dict[str, dict[str, Any]]) -> list[tuple[str, str, list[Any]]]
             several = [part.strip() if isinstance(part, str) else part for part in several]
             if len(several) < 2:
                 continue
-            shared = SHARED.get(section, set())
+            shared = all_share.get(section, set())
             if shared is None or name in shared:
                 raise UserError(
-                    f"{flag_of(section, name).split('/')[0]} is one for all trials of a sweep, got {value}; "
-                    "sweep settings of the algorithm, the split, the training or the cohort"
+                    f"{flag_of(section, name).split('/')[0]} is one for all trials of a {command}, got {value}; "
+                    f"{command} {SEVERAL[command]}"
                 )
             if len({str(part) for part in several}) < len(several):
                 raise UserError(f"{section}.{name} needs each value once, got {value}")

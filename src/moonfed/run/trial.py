@@ -21,6 +21,7 @@ from moonfed.run.cohort import Cohorts
 from moonfed.run.config import Config
 from moonfed.run.own import Own, is_own, load_own, measured
 from moonfed.run.rules import make_algorithm
+from moonfed.run.validation import hold_out
 
 COMPILING_PAYS = 400_000  # party-steps of a command: the seconds that compiling takes are earned back by then
 
@@ -46,6 +47,7 @@ class Trial:
     facts: list[Facts]
     cohorts: Cohorts
     state: State
+    held: list[Rows] | None = None  # of each party, held out of training, if the models are judged on these
     memory: dict[int, Slots] = field(default_factory=dict)
     round: int = 0  # rounds done
     failure: str | None = None
@@ -164,6 +166,17 @@ def fresh_model(spec: NetSpec, seed: int, name: str, device: torch.device) -> Sn
 
 
 def split_rows(config: Config, data: Dataset) -> list[Rows]:
+    """Say which training rows each party trains on."""
+    return hold_out(_whole_split(config, data), config.data.validation, config.run.seed)[0]
+
+
+def held_rows(config: Config, data: Dataset) -> list[Rows] | None:
+    """Say which training rows of each party are held out of training; None if none are asked for."""
+    share = config.data.validation
+    return hold_out(_whole_split(config, data), share, config.run.seed)[1] if share else None
+
+
+def _whole_split(config: Config, data: Dataset) -> list[Rows]:
     """Split the training rows as a config says; a pooled algorithm gets them all in one place."""
     labels = data.labels.cpu().numpy()
     if ALGORITHMS[config.algorithm.name].pooled:
@@ -198,6 +211,7 @@ def set_up(config: Config, bench: Bench) -> Trial:
     model = fresh_model(spec, config.run.seed, "model", device)
     trial = Trial(config, algorithm, device, spec, parts, facts, Cohorts(config, facts), State(model, {}, {}))
     trial.frozen = other_tensors(bench.nets.frozen, model)
+    trial.held = held_rows(config, data)
     sent, kept = algorithm.server.init(model, trial.fresh)
     trial.state = State(model, sent, kept)
     return trial

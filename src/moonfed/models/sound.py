@@ -1,0 +1,38 @@
+"""A small encoder of sounds: spectrograms in, features out."""
+
+from torch import Tensor, nn
+
+from moonfed.models.model import Encoder, EncoderSpec, norm_layer
+
+
+class Sound(Encoder):
+    """Three convolutions, each with a step or a pooling of two, then the mean over time of every band of pitch.
+
+    The first convolution takes steps of two instead of pooling: its layer would be the widest by far, and a CPU stacks
+    as many lanes as its cache has room for the widest layer.
+    """
+
+    features = 64
+
+    def __init__(self, spec: EncoderSpec) -> None:
+        super().__init__(spec)
+        channels, bands, _ = spec.shape
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(channels, 16, 3, stride=2, padding=1),
+            norm_layer(spec.norm, 16),
+            nn.ReLU(),
+            nn.Conv2d(16, 24, 3, padding=1),
+            norm_layer(spec.norm, 24),
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.ReLU(),
+            nn.Conv2d(24, 32, 3, padding=1),
+            norm_layer(spec.norm, 32),
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.ReLU(),
+        )
+        for _ in range(3):
+            bands = -(-bands // 2)
+        self.hidden = nn.Sequential(nn.Linear(32 * bands, self.features), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:  # x: [batch, 1, band, frame]
+        return self.hidden(self.convolutions(x).mean(3).flatten(1))
