@@ -60,6 +60,8 @@ def run(
 ) -> None:
     """Train one algorithm: moonfed run --algorithm moon --mu 5 --parties 10 --beta 0.5 --rounds 20 --seed 0."""
     settings = configured(given, config, set or [])
+    from moonfed.report.parties import by_party
+    from moonfed.report.table import by_party_table
     from moonfed.run.session import run_trials
 
     with showing() as display:
@@ -74,6 +76,7 @@ def run(
     if not outcome.finished:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
     if last is not None and not json:
+        by_party_table(by_party([("", outcome)]))
         where = "rows held out of training" if settings.data.validation else "the test set"
         typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
 
@@ -119,18 +122,21 @@ def sweep(
 
 def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], resume: bool, json: bool, kind: str) -> None:
     """Run the trials of a plan and print what each of its lines came to."""
+    from moonfed.report.parties import by_party
     from moonfed.report.summary import summaries
-    from moonfed.report.table import compare_table
+    from moonfed.report.table import by_party_table, compare_table
     from moonfed.run.session import run_trials
 
     with showing() as display:
         trials = [(settings, path) for _, settings, path in plan]
         outcomes = run_trials(trials, resume, display.start, display.after_round, display.say)
-    found = summaries([(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)])
+    named = [(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)]
+    found = summaries(named)
     if json:
         _print_json([summary.as_json() for summary in found])
     else:
         compare_table(found, outcomes[0].config, kind)
+        by_party_table(by_party(named))
         typer.echo(f"runs: {folder}/{kind.upper()}/seed-N")
     for outcome in outcomes:
         if outcome.failure is not None:
@@ -158,7 +164,7 @@ def partition(
 
     if seed is not None:
         given["run"] = {"seed": seed}
-    split = describe_split(configured(given, config, set or []))
+    split = describe_split(configured(given, config, set or []), say=lambda line: stderr().print(line, markup=False))
     if plot is not None:
         draw_heatmap(split, plot)
     if json:

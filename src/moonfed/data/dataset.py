@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,6 +50,8 @@ class Dataset:
     party: Tensor | None = None  # int64 [row]: whose row it is, where the data says so
     test_party: Tensor | None = None
     party_names: tuple[str, ...] = ()
+    encoding: dict[str, Any] | None = None  # how rows became inputs, where that was learned from them
+    source: dict[str, Any] | None = None  # where rows came from and which were left out, for the record
 
     def to(self, device: torch.device) -> "Dataset":
         """Move every tensor to a device."""

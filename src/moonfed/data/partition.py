@@ -21,6 +21,7 @@ class Split(NamedTuple):
     classes_per_party: int  # shards only
     floor: int  # the fewest rows a party may have
     seed: int
+    party: Rows | None = None  # whose each row is: natural only
 
 
 def dirichlet(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
@@ -119,12 +120,21 @@ def quantity(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
         yield list(np.split(rng.permutation(len(labels)), cuts))
 
 
+def natural(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
+    """Give each party the rows that are its own."""
+    if split.party is None:
+        raise UserError("natural needs rows that say whose they are; name their column with --party, beside --data")
+    while True:
+        yield [np.flatnonzero(split.party == party) for party in range(split.parties)]
+
+
 PARTITIONS: dict[str, Callable[[Rows, Split], Iterator[list[Rows] | None]]] = {
     "dirichlet": dirichlet,
     "dirichlet-pure": dirichlet_pure,
     "iid": iid,
     "shards": shards,
     "quantity": quantity,
+    "natural": natural,
 }
 
 

@@ -36,8 +36,10 @@ def heatmap(split: dict[str, Any], width: float | None = None) -> "Figure":
     axes.set_ylabel("class")
     axes.set_xticks(range(0, parties, max(1, parties // 20 if width is None else -(-parties // 10))))
     axes.set_yticks(range(0, classes, max(1, classes // 20)))
+    _name(axes, split)
+    seed = "" if split["partition"] == "natural" else f", split seed {split['seed']}"
     skew = f", β = {split['beta']:g}" if split["partition"] in ("dirichlet", "dirichlet-pure", "quantity") else ""
-    axes.set_title(f"{split['dataset']}, {split['partition']}{skew}, split seed {split['seed']}", fontsize=10)
+    axes.set_title(f"{split['dataset']}, {split['partition']}{skew}{seed}", fontsize=10)
     if parties * classes <= 200 and parties <= 4.2 * wide:
         top = max(max(row) for row in counts)
         for k, row in enumerate(counts):
@@ -47,3 +49,17 @@ def heatmap(split: dict[str, Any], width: float | None = None) -> "Figure":
     figure.colorbar(image, ax=axes, label="rows")
     figure.tight_layout()
     return figure
+
+
+def _name(axes: Any, split: dict[str, Any]) -> None:
+    """Write the names of parties and classes at the ticks, where they have names."""
+    parties, classes = split.get("party_names"), split.get("class_names")
+    if parties:
+        axes.set_xticklabels([_brief(parties[int(k)]) for k in axes.get_xticks()], rotation=45, ha="right")
+    if classes:
+        axes.set_yticklabels([_brief(classes[int(k)]) for k in axes.get_yticks()])
+
+
+def _brief(name: str) -> str:
+    plain = name.replace("$", r"\$")  # no formula
+    return plain if len(plain) <= 16 else plain[:15] + "…"

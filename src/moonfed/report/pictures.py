@@ -7,12 +7,14 @@ from functools import lru_cache
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, Dataset
+from moonfed.data.own import OwnSettings, own_data
 from moonfed.report.blocks import Block, Paragraph, Picture, Pictures, Section
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE
 from moonfed.report.heatmap import heatmap
 from moonfed.report.methods import Method, Setting
 from moonfed.report.sections import slug
+from moonfed.run.data_settings import own_settings
 from moonfed.run.features import SHOWN, features, model_of, network, sample_rows
 from moonfed.run.record import Record
 from moonfed.run.split import describe_split
@@ -88,12 +90,13 @@ def shown(method: Method) -> Record:
 
 def load(record: Record) -> Dataset:
     """Load the data set of a record, and refuse it if it is not the one the run saw."""
-    data = _loaded(record.config.data.dataset)
+    settings = record.config.data
+    data = _loaded(settings.dataset, settings.path, own_settings(settings))
     if record.data is not None and record.data != data.fingerprint:
         raise UserError(f"the {data.name} that is here is not the one of {record.folder}")
     return data
 
 
 @lru_cache(maxsize=1)
-def _loaded(name: str) -> Dataset:
-    return DATASETS[name]()
+def _loaded(name: str, path: str | None, own: OwnSettings) -> Dataset:
+    return DATASETS[name]() if path is None else own_data(path, own)

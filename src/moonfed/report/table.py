@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from moonfed.report.parties import AtParty
 from moonfed.report.summary import Summary, paired_difference
 from moonfed.run.config import Config
 from moonfed.run.speed import Measured
@@ -38,6 +39,28 @@ def compare_table(found: Sequence[Summary], config: Config, kind: str = "method"
     _print(f"{accuracy}: of the model after the last round, on {rows}" + _footnotes(found))
 
 
+def by_party_table(found: Sequence[AtParty], most: int = 40) -> None:
+    """Print the accuracy at each party by name; of many parties, the worst."""
+    if not found:
+        return
+    methods = list(found[0].accuracies)
+    table = _table()
+    table.add_column("party", no_wrap=True)
+    for name in ("rows", "test rows", *(method or "accuracy" for method in methods)):
+        table.add_column(name, justify="right")
+    shown = found
+    if len(found) > most:
+        shown = sorted(found, key=lambda at: min([a for a in at.accuracies.values() if a is not None], default=2))[
+            :most
+        ]
+    for at in shown:
+        cells = ["no test rows" if a is None else f"{a:.1%}" for a in at.accuracies.values()]
+        table.add_row(at.party, str(at.rows), str(at.test_rows), *cells)
+    _print(table)
+    some = f"; the {most} worst of {len(found)} parties" if len(found) > most else ""
+    _print(f"accuracy of the final model on each party's own test rows{some}")
+
+
 def _footnotes(found: Sequence[Summary]) -> str:
     notes = "; ± is the standard deviation over the seeds" if any(len(s.seeds) > 1 for s in found) else ""
     if any(s.method == "solo" for s in found):
@@ -64,19 +87,22 @@ def bench_table(found: Measured) -> None:
 
 def partition_table(split: dict[str, Any]) -> None:
     """Print who holds how many rows of which class."""
-    table = _table(title=f"{split['dataset']}, {split['rows']} rows, {split['partition']}, split seed {split['seed']}")
-    for name in ("party", "rows", *(f"class {k}" for k in range(len(split["class_counts"][0])))):
-        table.add_column(name.removeprefix("class "), justify="right")
+    seed = "" if split["partition"] == "natural" else f", split seed {split['seed']}"
+    table = _table(title=f"{split['dataset']}, {split['rows']} rows, {split['partition']}{seed}")
+    classes = split.get("class_names") or [str(k) for k in range(len(split["class_counts"][0]))]
+    parties = split.get("party_names") or [str(k) for k in range(len(split["sizes"]))]
+    for name in ("party", "rows", *classes):
+        table.add_column(name, justify="left" if name == "party" and split.get("party_names") else "right")
     if len(split["class_counts"][0]) > 20:
         table = _table(title=table.title)
         for name in ("party", "rows", "classes held", "largest class"):
             table.add_column(name, justify="right")
-        for party, (rows, counts) in enumerate(zip(split["sizes"], split["class_counts"], strict=True)):
+        for party, rows, counts in zip(parties, split["sizes"], split["class_counts"], strict=True):
             held = sum(count > 0 for count in counts)
-            table.add_row(str(party), str(rows), str(held), f"{counts.index(max(counts))} ({max(counts)} rows)")
+            table.add_row(party, str(rows), str(held), f"{classes[counts.index(max(counts))]} ({max(counts)} rows)")
     else:
-        for party, (rows, counts) in enumerate(zip(split["sizes"], split["class_counts"], strict=True)):
-            table.add_row(str(party), str(rows), *(str(count) if count else "·" for count in counts))
+        for party, rows, counts in zip(parties, split["sizes"], split["class_counts"], strict=True):
+            table.add_row(party, str(rows), *(str(count) if count else "·" for count in counts))
     _print(table)
     _print(
         f"rows a party: mean {split['mean']:.1f}, standard deviation {split['std']:.1f}, "

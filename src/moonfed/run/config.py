@@ -4,50 +4,16 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.errors import UserError, unknown
 from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.models import ENCODERS
+from moonfed.run.data_settings import OWN, Count, DataSettings, Positive, Section, settled
 from moonfed.run.own import is_own
 from moonfed.run.rules import RuleOptions, check_options
-
-
-class Section(BaseModel):
-    """A group of settings that is checked once, when it is made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
-            raise PydanticCustomError("truth", "not a number")
-        return value
-
-
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Positive = Annotated[float, Field(gt=0)]
-
-
-class DataSettings(Section):
-    """Which rows there are, and which party holds them."""
-
-    dataset: str = Field("digits", description=f"data set: {', '.join(DATASETS)}")
-    partition: str = Field("dirichlet", description=f"how rows are split: {', '.join(PARTITIONS)}")
-    parties: Count = Field(10, description="number of parties")
-    beta: float = Field(0.5, description="concentration of the Dirichlet distribution; smaller is more skewed")
-    classes_per_party: Count = Field(2, description="classes a party holds (partition shards)")
-    floor: Count = Field(10, description="fewest rows a party may hold; a split below it is drawn again")
-    partition_seed: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
-        None, description="seed of the split; default: the seed"
-    )
-    validation: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="share of each party's training rows to hold out and judge by, instead of the test rows"
-    )
 
 
 class ModelSettings(Section):
@@ -193,9 +159,10 @@ def make_config(values: dict[str, dict[str, Any]]) -> Config:
         config = Config.model_validate(values)
     except ValidationError as error:
         raise _first(error) from None
+    config = config.model_copy(update={"data": settled(config.data)})
     for kind, name, known in (
-        ("data set", config.data.dataset, DATASETS),
-        ("partition", config.data.partition, PARTITIONS),
+        ("data set", config.data.dataset, DATASETS if config.data.path is None else {config.data.dataset}),
+        ("partition", config.data.partition, {*PARTITIONS, "auto"}),
         ("encoder", config.model.model, {*ENCODERS, "auto"}),
         ("algorithm", config.algorithm.name, ALGORITHMS),
     ):
@@ -227,6 +194,9 @@ def identity(config: Config) -> str:
         for name, unchanged in names.items():
             if values[section][name] == unchanged:
                 del values[section][name]
+    if config.data.path is None:  # runs of before there was data of one's own keep their identity
+        for name in OWN:
+            del values["data"][name]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -14,6 +14,7 @@ import torch
 from moonfed.core.errors import UserError
 from moonfed.core.tree import pack, tree_map
 from moonfed.core.types import Tensors
+from moonfed.data.dataset import Dataset
 from moonfed.data.disk import append_line, cut, read_json, read_tensors, short, unwritable, write_json, write_tensors
 from moonfed.run.checkpoint import Checkpoint, Manifest
 from moonfed.run.config import FREE, Config, identity
@@ -21,7 +22,7 @@ from moonfed.run.loop import Row, Settled
 from moonfed.run.trial import Trial
 
 CONFIG, LOG, EVALUATION = "config.json", "rounds.jsonl", "evaluation.json"
-FINAL, FAILURE = "final.safetensors", "failure.json"
+FINAL, FAILURE, ENCODING = "final.safetensors", "failure.json", "encoding.json"
 
 
 class RunFolder:
@@ -30,8 +31,8 @@ class RunFolder:
     look and load only read: what they refuse is left as it was. begin is the first to write.
     """
 
-    def __init__(self, path: Path, config: Config, data: str) -> None:
-        self.path, self.config, self.data = path, config, data
+    def __init__(self, path: Path, config: Config, data: str, own: Dataset | None = None) -> None:
+        self.path, self.config, self.data, self.own = path, config, data, own
         self.identity = identity(config)
         self.checkpoint = Checkpoint(path / "checkpoint")
         self.log_bytes, self.log_digest = 0, hashlib.sha256()
@@ -80,7 +81,9 @@ class RunFolder:
             self._hold()
             if (self.path / CONFIG).exists():
                 raise UserError(f"{self.path} has just been taken by another process; use --out for another folder")
-        write_json(self.path / CONFIG, describe(self.config, self.data) | {"before": self.before})
+        if self.own is not None and self.own.encoding is not None:
+            write_json(self.path / ENCODING, self.own.encoding)
+        write_json(self.path / CONFIG, describe(self.config, self.data, self.own) | {"before": self.before})
         self.checkpoint.rewind(manifest)
         cut(self.path / LOG, self.log_bytes)
         (self.path / FAILURE).unlink(missing_ok=True)
@@ -134,7 +137,7 @@ class RunFolder:
 
     def _foreign(self) -> bool:
         """Whether the folder holds more than what a run leaves that is killed before its config is written."""
-        shell = {"checkpoint", "checkpoint/lock", f".{CONFIG}.tmp"}
+        shell = {"checkpoint", "checkpoint/lock", f".{CONFIG}.tmp", ENCODING, f".{ENCODING}.tmp"}
         return any(path.relative_to(self.path).as_posix() not in shell for path in self.path.rglob("*"))
 
     def _hold(self) -> None:
@@ -200,7 +203,7 @@ def _rows(content: bytes) -> list[Row]:
     return [json.loads(line) for line in content.split(b"\n")[:-1]]
 
 
-def describe(config: Config, data: str) -> dict[str, Any]:
+def describe(config: Config, data: str, own: Dataset | None = None) -> dict[str, Any]:
     """Say what a run is: settings, versions, machine."""
     settings = config.algorithm
     name = settings.name if settings.server is None else f"{settings.name}+{settings.server}"
@@ -209,6 +212,7 @@ def describe(config: Config, data: str) -> dict[str, Any]:
         "identity": identity(config),
         "config": config.model_dump(mode="json"),
         "data": data,
+        **({} if own is None or own.source is None else _of_own(config, own)),
         "versions": {"python": platform.python_version()} | {k: _version(k) for k in ("moonfed", "torch", "numpy")},
         "machine": {
             "system": platform.platform(),
@@ -218,6 +222,12 @@ def describe(config: Config, data: str) -> dict[str, Any]:
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
     }
+
+
+def _of_own(config: Config, data: Dataset) -> dict[str, Any]:
+    """Say what a user's own data is called: its classes, its parties, where it came from, what was left out."""
+    parties = {"parties": list(data.party_names)} if config.data.partition == "natural" else {}
+    return {"source": data.source, "classes": list(data.class_names)} | parties
 
 
 def _version(package: str) -> str:

@@ -3,6 +3,8 @@
 import statistics
 from typing import Any
 
+import torch
+
 from moonfed.core.tree import add
 from moonfed.core.types import Snapshot, Upload, as_snapshot
 from moonfed.data.dataset import Dataset
@@ -24,7 +26,7 @@ def score_round(trial: Trial, bench: Bench, before: Snapshot, uploads: dict[int,
         "accuracy": score.accuracy,
         "test_loss": score.loss,
         "accuracy_by_class": score.by_class,
-        "accuracy_at_party": [score.at_party(fact) for fact in trial.facts],
+        "accuracy_at_party": at_parties(trial, score),
     }
     if asked.evaluate_parties:
         models = {party: Snapshot(add(before.weights, u.delta), u.buffers) for party, u in uploads.items()}
@@ -51,15 +53,42 @@ def final_evaluation(trial: Trial, bench: Bench) -> dict[str, Any]:
     if trial.algorithm.local.own is not None:
         scores = own_scores(trial, bench)
         confusion = sum(score.confusion for score in scores[1:]) + scores[0].confusion
-        return _over_parties(scores) | {"rounds": trial.round, "confusion": confusion.tolist()}
+        named = _by_name(trial, bench, scores) if len(scores) == len(bench.data.party_names) else {}
+        return _over_parties(scores) | {"rounds": trial.round, "confusion": confusion.tolist()} | named
     score = evaluate(bench.nets.frozen, rows_to_judge_by(trial, bench), trial.state.model)
     return {
         "rounds": trial.round,
         "accuracy": score.accuracy,
         "test_loss": score.loss,
         "accuracy_by_class": score.by_class,
-        "accuracy_at_party": [score.at_party(fact) for fact in trial.facts],
+        "accuracy_at_party": at_parties(trial, score),
         "confusion": score.confusion.tolist(),
+    } | _by_name(trial, bench, [score] * len(bench.data.party_names))
+
+
+def at_parties(trial: Trial, score: Score) -> list[float | None]:
+    """Score a model at each party: on the party's own test rows where they are known, else by its class shares."""
+    if score.parties is not None and trial.natural:
+        return [score.on_own_rows(fact.party) for fact in trial.facts]
+    return [score.at_party(fact) for fact in trial.facts]
+
+
+def _by_name(trial: Trial, bench: Bench, scores: list[Score]) -> dict[str, Any]:
+    """Say of each party that the data names: its rows, its own test rows, and how a model does on those."""
+    data = bench.data
+    if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
+        return {}
+    held = torch.bincount(data.party, minlength=len(data.party_names)).tolist()
+    return {
+        "parties": [
+            {
+                "party": name,
+                "rows": held[k],
+                "test_rows": int((data.test_party == k).sum()),
+                "accuracy": scores[k].on_own_rows(k),
+            }
+            for k, name in enumerate(data.party_names)
+        ]
     }
 
 

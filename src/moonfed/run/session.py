@@ -46,7 +46,7 @@ def run_trials(
     fingerprint = bench.data.fingerprint
     resolved = [(resolve(config, bench.data, bench.own), out) for config, out in configs]
     trials = [set_up(config, bench) for config, _ in resolved]
-    folders = [RunFolder(out or default_folder(config), config, fingerprint) for config, out in resolved]
+    folders = [RunFolder(out or default_folder(config), config, fingerprint, bench.data) for config, out in resolved]
     if len({folder.path.resolve() for folder in folders}) < len(folders):
         raise UserError("two of the runs are the same; ask for each of them once")
     by_trial = {id(trial): folder for trial, folder in zip(trials, folders, strict=True)}

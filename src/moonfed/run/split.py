@@ -1,18 +1,21 @@
 """What a split gives to whom, for people and programs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from moonfed.data import DATASETS, Dataset
+from moonfed.data import Dataset
 from moonfed.data.partition import class_counts
 from moonfed.run.config import Config
-from moonfed.run.trial import resolve, split_rows
+from moonfed.run.trial import load_data, resolve, split_rows
 
 
-def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any]:
+def describe_split(
+    config: Config, data: Dataset | None = None, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
     """Split the rows as a config says and count them by party and class; the data is loaded if it is not given."""
-    data = data or DATASETS[config.data.dataset]()
+    data = data or load_data(config.data, say)
     settings = resolve(config, data).data
     parts = split_rows(config, data)
     sizes = [len(part) for part in parts]
@@ -27,5 +30,7 @@ def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any
         "sizes": sizes,
         "mean": float(np.mean(sizes)),
         "std": float(np.std(sizes)),
+        "party_names": list(data.party_names) if settings.partition == "natural" else None,
+        "class_names": list(data.class_names) or None,
         "class_counts": class_counts(data.labels.numpy(), parts, data.classes),
     }

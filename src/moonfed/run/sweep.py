@@ -8,6 +8,7 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.run.compare import read_seeds, top_folder
 from moonfed.run.config import Config, flag_of, make_config
+from moonfed.run.data_settings import OWN
 
 MOST = 1000  # trials
 Shared = Mapping[str, set[str] | None]  # what all trials of a command have in common: some of a section, or all
@@ -49,6 +50,8 @@ def grid_of(values: dict[str, dict[str, Any]], command: str, all_share: Shared) 
     found: list[tuple[str, str, list[Any]]] = []
     for section, entries in values.items():
         for name, value in entries.items() if isinstance(entries, dict) else ():
+            if section == "data" and name in OWN:  # a path may hold a comma
+                continue
             several = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else [value]
             several = [part.strip() if isinstance(part, str) else part for part in several]
             if len(several) < 2:

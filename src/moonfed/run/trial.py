@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +14,13 @@ from moonfed.core.seeds import torch_seeded
 from moonfed.core.tree import tree_map
 from moonfed.core.types import Facts, Population, Slots, Snapshot, State, Tensors
 from moonfed.data import DATASETS, Dataset
+from moonfed.data.own import own_data
 from moonfed.data.partition import Rows, Split, class_counts, partition
 from moonfed.engines import Engine, Nets, Options, nets_of, pick_device, pick_engine, pick_precision
 from moonfed.models import ENCODERS, EncoderSpec, Model, other_tensors, trained_tensors
 from moonfed.run.cohort import Cohorts
 from moonfed.run.config import Config
+from moonfed.run.data_settings import DataSettings, own_settings
 from moonfed.run.own import Own, is_own, load_own, measured
 from moonfed.run.rules import make_algorithm
 from moonfed.run.validation import hold_out
@@ -54,6 +56,11 @@ class Trial:
     frozen: Tensors = field(default_factory=dict)  # the weights that never learn: the network's, not the state's
 
     @property
+    def natural(self) -> bool:
+        """Whether each party holds the rows that are its own."""
+        return self.config.data.partition == "natural" and not ALGORITHMS[self.config.algorithm.name].pooled
+
+    @property
     def population(self) -> Population:
         """All parties together."""
         return Population(len(self.facts), sum(fact.rows for fact in self.facts))
@@ -75,9 +82,7 @@ class NetSpec(NamedTuple):
 
 def resolve(config: Config, data: Dataset, own: Own | None = None) -> Config:
     """Fill in the settings whose default depends on others."""
-    split = config.data.model_copy(
-        update={"partition_seed": config.run.seed if config.data.partition_seed is None else config.data.partition_seed}
-    )
+    split = _resolved_split(config, data)
     train = config.train.model_copy(update={"batch": config.train.batch or data.batch})
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     encoder = encoder if own is None else own.name
@@ -88,6 +93,30 @@ def resolve(config: Config, data: Dataset, own: Own | None = None) -> Config:
     model = config.model.model_copy(update={"model": encoder, "norm": norm})
     run = config.run.model_copy(update={"precision": pick_precision(config.run.precision, data.inputs.device)})
     return config.model_copy(update={"data": split, "train": train, "model": model, "run": run})
+
+
+def _resolved_split(config: Config, data: Dataset) -> DataSettings:
+    split = config.data
+    update: dict[str, Any] = {
+        "partition_seed": config.run.seed if split.partition_seed is None else split.partition_seed
+    }
+    if split.partition == "auto":
+        update["partition"] = "dirichlet" if data.party is None else "natural"
+    if update.get("partition", split.partition) == "natural" and data.party is not None:
+        update["parties"] = len(data.party_names)
+        if "parties" in split.model_fields_set and split.parties != len(data.party_names):
+            raise UserError(
+                f"{data.name} has {len(data.party_names)} parties of its own, got --parties {split.parties}; leave it "
+                "away, or split the rows anew with --partition dirichlet"
+            )
+    return split.model_copy(update=update)
+
+
+def load_data(settings: DataSettings, say: Callable[[str], None] = lambda line: None) -> Dataset:
+    """Load the data set of a name, or read the user's own."""
+    if settings.path is None:
+        return DATASETS[settings.dataset]()
+    return own_data(settings.path, own_settings(settings), say)
 
 
 def open_bench(
@@ -107,7 +136,7 @@ def open_bench(
         )
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
-    data = (data or DATASETS[config.data.dataset]()).to(device)
+    data = (data or load_data(config.data, say)).to(device)
     if own is None and is_own(config.model.model):
         own = load_own(config.model.model)
     own = own and measured(own, data)
@@ -143,6 +172,12 @@ def net_spec(config: Config, data: Dataset, own: Own | None = None) -> NetSpec:
 
 def _may_take(kind: str) -> tuple[str, ...]:
     return ("pictures", "numbers") if kind == "pictures" else (kind,)
+
+
+def party_name(config: Config, data: Dataset, party: int) -> str:
+    """Call a party by its name, where the split is the data's own, or by its number."""
+    named = config.data.partition == "natural" and len(data.party_names) > party
+    return data.party_names[party] if named else str(party)
 
 
 def build(spec: NetSpec) -> Model:
@@ -181,13 +216,15 @@ def _whole_split(config: Config, data: Dataset) -> list[Rows]:
     labels = data.labels.cpu().numpy()
     if ALGORITHMS[config.algorithm.name].pooled:
         return [np.arange(len(labels))]
-    settings = config.data
+    settings = _resolved_split(config, data)
+    party = None if data.party is None else data.party.cpu().numpy()
     if settings.parties > len(labels):
         raise UserError(
             f"{settings.parties} parties need at least as many rows, the data has {len(labels)}; use fewer --parties"
         )
-    seed = config.run.seed if settings.partition_seed is None else settings.partition_seed
-    split = Split(settings.parties, settings.beta, settings.classes_per_party, settings.floor, seed)
+    assert settings.partition_seed is not None
+    floor = 1 if settings.partition == "natural" else settings.floor
+    split = Split(settings.parties, settings.beta, settings.classes_per_party, floor, settings.partition_seed, party)
     return partition(settings.partition, labels, split)
 
 
@@ -199,9 +236,10 @@ def set_up(config: Config, bench: Bench) -> Trial:
     assert batch is not None
     small = min(range(len(parts)), key=lambda party: len(parts[party]))
     if len(parts[small]) < batch:
+        natural = config.data.partition == "natural"
         raise UserError(
-            f"party {small} has {len(parts[small])} rows, fewer than a batch of {batch}; "
-            f"use --batch {len(parts[small])} or smaller, or --floor {batch}"
+            f"party {party_name(config, data, small)} has {len(parts[small])} rows, fewer than a batch of {batch}; "
+            f"use --batch {len(parts[small])} or smaller" + ("" if natural else f", or --floor {batch}")
         )
     counts = class_counts(data.labels.cpu().numpy(), parts, data.classes)
     facts = [Facts(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]

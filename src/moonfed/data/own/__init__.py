@@ -1,0 +1,6 @@
+"""Data of one's own: files and folders in, a data set out."""
+
+from moonfed.data.own.build import Applied, apply, name_of, own_data
+from moonfed.data.own.settings import OwnSettings
+
+__all__ = ["Applied", "OwnSettings", "apply", "name_of", "own_data"]
