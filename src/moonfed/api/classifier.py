@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from moonfed.core.errors import UserError
 from moonfed.core.types import Tensors
 from moonfed.data.dataset import Dataset
+from moonfed.data.own.settings import NUMBERS
 from moonfed.models import Model
 
 BATCH = 1000
@@ -67,6 +68,8 @@ def scale_of(data: Dataset) -> tuple[list[float], list[float], torch.dtype]:
     """Read with what mean and deviation raw inputs become a network's, and in what precision that was done."""
     if data.mean:
         return list(data.mean), list(data.std), torch.get_default_dtype()
+    if data.encoding is not None and data.encoding["kind"] == NUMBERS:
+        return data.encoding["details"]["mean"], data.encoding["details"]["std"], torch.float64
     return [], [], torch.get_default_dtype()
 
 

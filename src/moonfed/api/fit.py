@@ -1,6 +1,5 @@
 """fit and compare: a model trained by parties that keep their rows, in one call."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -13,7 +12,7 @@ from moonfed.api.callbacks import CallbackLike, Listeners, Progress, Row, Start
 from moonfed.api.classifier import Classifier, classifier
 from moonfed.api.methods import Method, algorithm_of, as_settings, label_of
 from moonfed.api.result import Comparison, Result, Run
-from moonfed.api.rows import DataLike, Known, known
+from moonfed.api.rows import DataLike, Given, Rows, given, to_stderr
 from moonfed.api.settings import Settings, config_of
 from moonfed.core.algorithm import Algorithm
 from moonfed.core.errors import RunFailed, UserError
@@ -38,12 +37,13 @@ def fit(
     encoder: EncoderLike = None,
     data: DataLike = "digits",
     algorithm: AlgorithmLike = "moon",
-    parties: int = 10,
+    parties: int | None = None,
     rounds: int = 20,
     seeds: int | Sequence[int] = 0,
     out: str | PathLike[str] | None = None,
     callbacks: Sequence[CallbackLike] = (),
     *,
+    test: Rows | str | None = None,
     resume: bool = False,
     progress: bool = True,
     **settings: Unpack[Settings],
@@ -60,7 +60,7 @@ def fit(
     Nothing is written without out; with it the run folder is that of moonfed run, and resume goes on from its last
     saved round. With several seeds out gets a folder for each.
     """
-    how = _How(encoder, known(data), parties, rounds, out, callbacks, resume, progress, dict(settings))
+    how = _how(encoder, data, test, parties, rounds, out, callbacks, resume, progress, settings)
     chosen = algorithm_of(algorithm)
     runs = _run([(label_of(chosen), chosen)], _seeds(seeds), how)
     return Result(tuple(runs))
@@ -70,12 +70,13 @@ def compare(
     algorithms: Sequence[AlgorithmLike] | Mapping[str, AlgorithmLike],
     encoder: EncoderLike = None,
     data: DataLike = "digits",
-    parties: int = 10,
+    parties: int | None = None,
     rounds: int = 20,
     seeds: int | Sequence[int] = (0, 1, 2),
     out: str | PathLike[str] | None = None,
     callbacks: Sequence[CallbackLike] = (),
     *,
+    test: Rows | str | None = None,
     resume: bool = False,
     progress: bool = True,
     **settings: Unpack[Settings],
@@ -94,7 +95,7 @@ def compare(
     )
     if not named or len({name for name, _ in named}) < len(named):
         raise UserError(f"compare needs algorithms of different names, got {', '.join(name for name, _ in named)}")
-    how = _How(encoder, known(data), parties, rounds, out, callbacks, resume, progress, dict(settings))
+    how = _how(encoder, data, test, parties, rounds, out, callbacks, resume, progress, settings)
     runs = _run(named, _seeds(seeds), how)
     return Comparison({name: Result(tuple(run for run in runs if run.method == name)) for name, _ in named})
 
@@ -104,8 +105,7 @@ class _How:
     """What fit and compare are asked for alike."""
 
     encoder: EncoderLike
-    rows: Known
-    parties: int
+    rows: Given
     rounds: int
     out: str | PathLike[str] | None
     callbacks: Sequence[CallbackLike]
@@ -116,9 +116,8 @@ class _How:
     def config(self, algorithm: Algorithm, seed: int) -> Config:
         """Make the config of one trial."""
         model = self.encoder if isinstance(self.encoder, str) else "auto"
-        asked = {"model": model, "parties": self.parties, "rounds": self.rounds, "seed": seed}
-        made = config_of(as_settings(algorithm), self.settings | asked)
-        return made.model_copy(update={"data": made.data.model_copy(update={"dataset": self.rows.data.name})})
+        asked = {"model": model, "rounds": self.rounds, "seed": seed}
+        return config_of(as_settings(algorithm), self.settings | self.rows.settings | asked)
 
     def folder(self, method: str, seed: int, alone: bool, single: bool) -> Path | None:
         """Say where a trial goes: to out itself, or below it by method and seed."""
@@ -128,12 +127,34 @@ class _How:
         return top if single and alone else top / f"seed-{seed}"
 
 
+def _how(
+    encoder: EncoderLike,
+    data: DataLike,
+    test: Rows | str | None,
+    parties: int | None,
+    rounds: int,
+    out: str | PathLike[str] | None,
+    callbacks: Sequence[CallbackLike],
+    resume: bool,
+    progress: bool,
+    settings: Mapping[str, Any],
+) -> _How:
+    asked = dict(settings) | ({} if parties is None else {"parties": parties})
+    in_file = isinstance(test, str)
+    asked |= {"test": test} if in_file else {}
+    reading = {k: v for k, v in asked.items() if k in ("holdout", "holdout_seed", "skip_bad_rows")}
+    checked = config_of({}, reading | {"path": "."}).data
+    rows = given(data, None if in_file else test, checked, to_stderr if progress else lambda line: None)
+    return _How(encoder, rows, rounds, out, callbacks, resume, progress, asked)
+
+
 def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How) -> list[Run]:
     """Run every algorithm with every seed."""
     plan = [(name, how.config(algorithm, seed)) for name, algorithm in named for seed in seeds]
     listeners = Listeners([*how.callbacks, *([Progress()] if how.progress else [])])
     own = None if how.encoder is None or isinstance(how.encoder, str) else own_of(how.encoder)
-    bench = open_bench(plan[0][1], len(plan), _saying(how.progress), how.rows.data, own)
+    say = to_stderr if how.progress else lambda line: None
+    bench = open_bench(plan[0][1], len(plan), say, how.rows.data, own)
     trials: list[Trial] = []
     noted: dict[int, list[Row]] = {}
 
@@ -168,21 +189,23 @@ def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How
     ]
 
 
-def _outcome(name: str, trial: Trial, bench: Bench, rows: list[Row], folder: Path | None, given: Known) -> Run:
+def _outcome(name: str, trial: Trial, bench: Bench, rows: list[Row], folder: Path | None, rows_given: Given) -> Run:
     """Say what came of a trial."""
     seed = trial.config.run.seed
     if trial.failure is not None:
         raise RunFailed(f"{name}, seed {seed}: {trial.failure}; try a smaller lr")
     rows = [{"method": name, "seed": seed} | row for row in rows]
-    return Run(name, seed, trial.config, rows, final_evaluation(trial, bench), _models(trial, bench, given), folder)
+    return Run(
+        name, seed, trial.config, rows, final_evaluation(trial, bench), _models(trial, bench, rows_given), folder
+    )
 
 
-def _models(trial: Trial, bench: Bench, given: Known) -> dict[str, Classifier]:
+def _models(trial: Trial, bench: Bench, rows: Given) -> dict[str, Classifier]:
     """Make a classifier of the global model, or of each party's where each has its own."""
     tensors = final_tensors(trial)
 
     def made(of: Tensors) -> Classifier:
-        return classifier(build(trial.spec), of, bench.data, given.classes)
+        return classifier(build(trial.spec), of, bench.data, rows.classes)
 
     if trial.algorithm.local.own is None:
         return {"global": made(tensors)}
@@ -194,7 +217,3 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     if not found or len(set(found)) < len(found):
         raise UserError(f"seeds needs different whole numbers, 0 or [0, 1, 2], got {seeds!r}")
     return found
-
-
-def _saying(progress: bool) -> Callable[[str], None]:
-    return (lambda line: print(line, file=sys.stderr)) if progress else (lambda line: None)

@@ -6,8 +6,6 @@ from typing import Any, Literal, TypedDict
 from moonfed.core.errors import unknown
 from moonfed.run.config import SECTIONS, Config, make_config
 
-HERE = {"parties", "rounds", "seed", "model", "dataset", "name", "server"}  # what a function has arguments for
-
 
 class Settings(TypedDict, total=False):
     """What may be set besides: the flags of moonfed run, with the same defaults."""
@@ -17,6 +15,19 @@ class Settings(TypedDict, total=False):
     classes_per_party: int
     floor: int
     partition_seed: int
+    validation: float
+    label: str
+    party: str
+    text: str
+    ignore: str
+    categories: str
+    holdout: float
+    holdout_seed: int
+    skip_bad_rows: bool
+    size: str
+    seconds: float
+    vocabulary: int
+    length: int
     norm: Literal["auto", "none", "group", "batch"]
     projection: int
     epochs: int
