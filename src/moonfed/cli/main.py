@@ -76,8 +76,8 @@ def run(
     if not outcome.finished:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
     if last is not None and not json:
-        by_party_table(by_party([("", outcome)]))
         where = "rows held out of training" if settings.data.validation else "the test set"
+        by_party_table(by_party([("", outcome)]))
         typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
 
 

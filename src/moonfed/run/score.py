@@ -50,12 +50,13 @@ def own_scores(trial: Trial, bench: Bench) -> list[Score]:
 
 def final_evaluation(trial: Trial, bench: Bench) -> dict[str, Any]:
     """Say all there is to say of the final model: accuracy by class and party, and the confusion of classes."""
+    data = rows_to_judge_by(trial, bench)
     if trial.algorithm.local.own is not None:
         scores = own_scores(trial, bench)
         confusion = sum(score.confusion for score in scores[1:]) + scores[0].confusion
-        named = _by_name(trial, bench, scores) if len(scores) == len(bench.data.party_names) else {}
+        named = _by_name(trial, data, scores) if len(scores) == len(data.party_names) else {}
         return _over_parties(scores) | {"rounds": trial.round, "confusion": confusion.tolist()} | named
-    score = evaluate(bench.nets.frozen, rows_to_judge_by(trial, bench), trial.state.model)
+    score = evaluate(bench.nets.frozen, data, trial.state.model)
     return {
         "rounds": trial.round,
         "accuracy": score.accuracy,
@@ -63,7 +64,7 @@ def final_evaluation(trial: Trial, bench: Bench) -> dict[str, Any]:
         "accuracy_by_class": score.by_class,
         "accuracy_at_party": at_parties(trial, score),
         "confusion": score.confusion.tolist(),
-    } | _by_name(trial, bench, [score] * len(bench.data.party_names))
+    } | _by_name(trial, data, [score] * len(data.party_names))
 
 
 def at_parties(trial: Trial, score: Score) -> list[float | None]:
@@ -73,9 +74,8 @@ def at_parties(trial: Trial, score: Score) -> list[float | None]:
     return [score.at_party(fact) for fact in trial.facts]
 
 
-def _by_name(trial: Trial, bench: Bench, scores: list[Score]) -> dict[str, Any]:
+def _by_name(trial: Trial, data: Dataset, scores: list[Score]) -> dict[str, Any]:
     """Say of each party that the data names: its rows, its own test rows, and how a model does on those."""
-    data = bench.data
     if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
         return {}
     held = torch.bincount(data.party, minlength=len(data.party_names)).tolist()
