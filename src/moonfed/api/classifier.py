@@ -29,6 +29,7 @@ class Classifier(nn.Module):
         self.model = model
         self.shape = tuple(data.inputs.shape[1:])
         self.words = data.words
+        self.pictures = data.inputs.dtype == torch.uint8
         mean, std, kind = scale_of(data)
         shape = (1, -1, *[1] * (len(self.shape) - 1))
         for name, values in (("mean", mean), ("std", std)):
@@ -68,7 +69,7 @@ def scale_of(data: Dataset) -> tuple[list[float], list[float], torch.dtype]:
     """Read with what mean and deviation raw inputs become a network's, and in what precision that was done."""
     if data.mean:
         return list(data.mean), list(data.std), torch.get_default_dtype()
-    if data.encoding is not None and data.encoding["kind"] == NUMBERS:
+    if data.encoding is not None and data.encoding["kind"] == NUMBERS and not data.words:
         return data.encoding["details"]["mean"], data.encoding["details"]["std"], torch.float64
     return [], [], torch.get_default_dtype()
 

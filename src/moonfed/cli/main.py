@@ -12,6 +12,7 @@ from moonfed.cli.bench import bench
 from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Json, Values, configured, read_settings, with_settings
+from moonfed.cli.model import export, predict
 from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
 from moonfed.cli.tune import tune
@@ -191,6 +192,8 @@ def runs(
 
 
 app.command()(tune)
+app.command()(predict)
+app.command()(export)
 app.command()(report)
 app.command()(bench)
 app.command()(reproduce)

@@ -212,6 +212,7 @@ def describe(config: Config, data: str, own: Dataset | None = None) -> dict[str,
         "identity": identity(config),
         "config": config.model_dump(mode="json"),
         "data": data,
+        **({} if own is None else {"inputs": _of_inputs(own)}),
         **({} if own is None or own.source is None else _of_own(config, own)),
         "versions": {"python": platform.python_version()} | {k: _version(k) for k in ("moonfed", "torch", "numpy")},
         "machine": {
@@ -222,6 +223,13 @@ def describe(config: Config, data: str, own: Dataset | None = None) -> dict[str,
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
     }
+
+
+def _of_inputs(data: Dataset) -> dict[str, Any]:
+    """Say what a model must know of the rows it was trained on, to be built and asked without them."""
+    shape, kind = list(data.inputs.shape[1:]), str(data.inputs.dtype).removeprefix("torch.")
+    scale = {"mean": list(data.mean), "std": list(data.std)}
+    return {"shape": shape, "kind": kind, "words": data.words, "classes": data.classes} | scale
 
 
 def _of_own(config: Config, data: Dataset) -> dict[str, Any]:
