@@ -9,6 +9,7 @@ if TYPE_CHECKING:
         Classifier,
         Comparison,
         Dataset,
+        Predictions,
         Result,
         Run,
         RunFailed,
@@ -16,18 +17,22 @@ if TYPE_CHECKING:
         UserError,
         centralised,
         compare,
+        export,
         fedavg,
         fedavgm,
         fednova,
         fedprox,
         fit,
+        load,
         moon,
         moon_l2,
         partition,
+        predict,
         scaffold,
         scaffold_niid,
         solo,
     )
+    from moonfed.api.sklearn import MoonClassifier
 
 __version__ = "0.1.0"
 
@@ -37,6 +42,8 @@ __all__ = [
     "Classifier",
     "Comparison",
     "Dataset",
+    "MoonClassifier",
+    "Predictions",
     "Result",
     "Run",
     "RunFailed",
@@ -44,14 +51,17 @@ __all__ = [
     "UserError",
     "centralised",
     "compare",
+    "export",
     "fedavg",
     "fedavgm",
     "fednova",
     "fedprox",
     "fit",
+    "load",
     "moon",
     "moon_l2",
     "partition",
+    "predict",
     "scaffold",
     "scaffold_niid",
     "solo",
@@ -62,6 +72,10 @@ def __getattr__(name: str) -> Any:
     """Load the library when something of it is first asked for: the command line has a word to say before torch."""
     if name not in __all__:
         raise AttributeError(f"module 'moonfed' has no attribute '{name}'")
+    if name == "MoonClassifier":  # scikit-learn takes a while to load
+        from moonfed.api.sklearn import MoonClassifier
+
+        return MoonClassifier
     from moonfed import api
 
     return getattr(api, name)

@@ -2,6 +2,7 @@
 
 from moonfed.api.callbacks import Callback, Start
 from moonfed.api.classifier import Classifier
+from moonfed.api.export import export
 from moonfed.api.fit import compare, fit
 from moonfed.api.methods import (
     centralised,
@@ -15,6 +16,7 @@ from moonfed.api.methods import (
     scaffold_niid,
     solo,
 )
+from moonfed.api.predict import Predictions, load, predict
 from moonfed.api.result import Comparison, Result, Run
 from moonfed.api.split import partition
 from moonfed.core.algorithm import Algorithm
@@ -27,6 +29,7 @@ __all__ = [
     "Classifier",
     "Comparison",
     "Dataset",
+    "Predictions",
     "Result",
     "Run",
     "RunFailed",
@@ -34,14 +37,17 @@ __all__ = [
     "UserError",
     "centralised",
     "compare",
+    "export",
     "fedavg",
     "fedavgm",
     "fednova",
     "fedprox",
     "fit",
+    "load",
     "moon",
     "moon_l2",
     "partition",
+    "predict",
     "scaffold",
     "scaffold_niid",
     "solo",
