@@ -185,7 +185,8 @@ def _imported(path: Path) -> Any:
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path.resolve())]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
-        what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no more is said'}"
+        words = error.msg if isinstance(error, SyntaxError) else str(error)
+        what = f"{type(error).__name__}: {words.splitlines()[0] if words else 'no more is said'}"
         raise UserError(f"{path} cannot be imported: {what}{f' (line {line})' if line else ''}") from None
     finally:
         sys.path.remove(beside)
@@ -218,4 +219,5 @@ def _file_of(code: Any) -> str:
 
 def _article(value: Any) -> str:
     kind = type(value).__name__
-    return f"a {kind} of {len(value)}" if isinstance(value, tuple | list) else f"a {kind}"
+    article = "an" if kind[0].lower() in "aeiou" else "a"
+    return f"{article} {kind}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
