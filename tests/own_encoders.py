@@ -54,6 +54,8 @@ class Recurrent(nn.Module):
 class Attentive(nn.Module):
     """A transformer over the rows of a picture; its features are not flat."""
 
+    scale: Tensor
+
     def __init__(self, shape, drop: float = 0.1):
         super().__init__()
         self.place = nn.Parameter(torch.zeros(shape[1], 8))

@@ -32,8 +32,13 @@ from moonfed.data.digits import digits
 from moonfed.run.config import SECTIONS
 
 SHORT: dict[str, Any] = {"parties": 4, "rounds": 2, "epochs": 1, "progress": False}
-X, Y = load_wine(return_X_y=True)
+WINE: Any = load_wine()
+X, Y = WINE["data"], WINE["target"]
 SITES = np.array(["north", "south", "west"])[np.arange(len(Y)) % 3]
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return SHORT | changes
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:
@@ -83,7 +88,7 @@ def test_every_setting_of_the_command_line_has_a_name_and_a_type_here() -> None:
     flags = {n for s, section in SECTIONS.items() if s != "algorithm" for n in section.model_fields}
     assert set(Settings.__annotations__) == flags - arguments
     with pytest.raises(UserError, match='no setting "epoch"; did you mean epochs'):
-        fit("mlp", "digits", **(SHORT | {"epoch": 1}))
+        fit("mlp", "digits", **changed(epoch=1))
 
 
 def test_fit_is_the_run_of_the_command_line(place: Path) -> None:
@@ -135,7 +140,7 @@ def test_data_comes_in_many_forms_and_labels_come_back_as_they_were(form: str, p
         "a file": str(place / "wine.npz"),
         "a Dataset": some_digits(),
     }[form]
-    result = fit(None, data, "fedavg", **(SHORT | {"epochs": 4, "lr": 0.05}))
+    result = fit(None, data, "fedavg", **changed(epochs=4, lr=0.05))
     if form in ("a Dataset", "a torch data set"):
         assert result.model.classes.dtype.kind == "i"
         return
@@ -191,7 +196,7 @@ def test_callbacks_hear_every_round_and_may_stop() -> None:
             return row["round"] == 2
 
     listening, also = Listening(), list[int]()
-    asked = SHORT | {"rounds": 5}
+    asked = changed(rounds=5)
     result = fit("mlp", "digits", callbacks=[listening, lambda row: also.append(row["round"])], seeds=[3, 4], **asked)
     start, *rows = listening.heard
     assert (start.trials, start.rounds, start.done) == ((("moon", 3), ("moon", 4)), 5, 0)
@@ -203,7 +208,7 @@ def test_callbacks_hear_every_round_and_may_stop() -> None:
 
 def test_a_history_is_a_frame_and_a_plot_is_a_figure() -> None:
     both = compare([moon(mu=5), fedavg], "mlp", "digits", seeds=[0, 1], **SHORT)
-    frame = both.history
+    frame: Any = both.history
     assert len(frame) == 2 * 2 * 2
     assert set(frame["method"]) == {"moon:mu=5", "fedavg"}
     assert frame["loss_contrastive"].isna().sum() == 4
@@ -254,19 +259,21 @@ def test_an_algorithm_of_ones_own_runs_and_cannot_take_anothers_name(monkeypatch
     class Other(Plain):
         pass
 
-    monkeypatch.setattr("moonfed.api.methods.ALGORITHMS", ALGORITHMS)
-    mine = Algorithm("mine", Other(), Average())
-    try:
+    class Again(Plain):
+        pass
+
+    monkeypatch.setitem(ALGORITHMS, "mine", ALGORITHMS["fedavg"])  # so that it is forgotten afterwards
+    del ALGORITHMS["mine"]
+    for rule in (Other(), Again()):
+        mine = Algorithm("mine", rule, Average())
         assert same(fit("mlp", "digits", mine, **SHORT).model, fit("mlp", "digits", fedavg(), **SHORT).model)
-    finally:
-        ALGORITHMS.pop("mine", None)
     with pytest.raises(UserError, match="another algorithm of the name fedavg"):
         fit("mlp", "digits", Algorithm("fedavg", Other(), Average()), **SHORT)
 
 
 def test_a_run_that_fails_raises() -> None:
     with pytest.raises(RunFailed, match="fedavg, seed 0: the "):
-        fit("mlp", "digits", "fedavg", **(SHORT | {"lr": 1e9}))
+        fit("mlp", "digits", "fedavg", **changed(lr=1e9))
 
 
 def test_a_partition_is_that_of_a_run() -> None:

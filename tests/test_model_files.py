@@ -34,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def save_digits(path: Path, labelled: bool = True) -> Path:
     data = digits()
-    extra = {"y": data.test_labels.numpy()} if labelled else {}
+    extra: dict[str, Any] = {"y": data.test_labels.numpy()} if labelled else {}
     np.savez(path, x=data.test_inputs.numpy()[:, 0], **extra)
     return path
 

@@ -10,7 +10,7 @@ from torch import nn
 from worlds import gap, same_bits, settings, some_digits
 
 from moonfed.core.tree import nbytes
-from moonfed.engines import Nets
+from moonfed.engines import Nets, traces
 from moonfed.engines.noise import Dropped, draws
 from moonfed.run.folder import final_tensors
 from moonfed.run.loop import Row, run_rounds
@@ -63,6 +63,14 @@ def test_what_drops_out_is_decided_by_the_seed_alone(name: str) -> None:
     assert not same_bits(one.state, other.state)
 
 
+@pytest.mark.parametrize("name", ["dropout", "Attentive", "Frozen"])
+def test_a_step_written_down_drops_out_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = run_own(STACK[name], "stacked", train__epochs=4)
+    monkeypatch.setattr(traces, "AFTER", 3)
+    written, _ = run_own(STACK[name], "stacked", train__epochs=4)
+    assert same_bits((plain.state, plain.memory), (written.state, written.memory))
+
+
 def test_dropout_drops_its_share_and_makes_up_for_it() -> None:
     x = torch.ones(200, 500)
     masks = []
@@ -92,11 +100,9 @@ def test_attention_with_dropout_is_torchs_where_nothing_falls_out(float64: None)
     torch.manual_seed(0)
     attend = nn.functional.scaled_dot_product_attention
     q, k, v = (torch.randn(2, 4, 5, 8) for _ in range(3))
-    mask = torch.randn(5, 5)
-    for named in ({"is_causal": True}, {"attn_mask": mask > 0}, {"attn_mask": mask}, {"scale": 0.3}):
-        named = (
-            named if "attn_mask" not in named else {"attn_mask": named["attn_mask"].masked_fill(torch.eye(5) > 0, 1)}
-        )
+    mask = torch.randn(5, 5).masked_fill(torch.eye(5) > 0, 1.0)
+    asked: list[dict[str, Any]] = [{"is_causal": True}, {"attn_mask": mask > 0}, {"attn_mask": mask}, {"scale": 0.3}]
+    for named in asked:
         with Dropped(torch.tensor(0)):
             ours = attend(q, k, v, dropout_p=1e-12, **named)  # too rare to happen here
         assert gap(ours, attend(q, k, v, **named)) < 1e-9

@@ -1,9 +1,11 @@
 """MoonClassifier is a scikit-learn classifier."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from own_encoders import batch_norm
-from sklearn.base import clone
+from sklearn.base import clone as cloned
 from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -12,10 +14,16 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from moonfed import MoonClassifier, moon
 
-X, Y = load_iris(return_X_y=True)
+IRIS: Any = load_iris()
+X, Y = IRIS["data"], IRIS["target"]
 QUICK = MoonClassifier(parties=2, rounds=2, epochs=6, batch=32, lr=0.1, projection=16)
 EXPECTED_TO_FAIL: dict[str, str] = {}  # check: reason
 MAY_BE_SKIPPED = {"check_array_api_input"}  # runs only where SCIPY_ARRAY_API is set before SciPy is loaded
+
+
+def clone(model: MoonClassifier) -> MoonClassifier:
+    """The same settings, not fitted."""
+    return cloned(model)  # type: ignore[return-value]
 
 
 def test_scikit_learns_own_checks_pass() -> None:
@@ -45,7 +53,8 @@ def test_parties_may_be_given() -> None:
 
 
 def test_it_takes_an_algorithm_an_encoder_and_pictures() -> None:
-    images, labels = load_digits(return_X_y=True)
+    found: Any = load_digits()
+    images, labels = found["data"], found["target"]
     pictures = images.reshape(-1, 1, 8, 8)[:600]
     model = MoonClassifier(batch_norm, moon(mu=0.1), parties=4, rounds=4, epochs=3, lr=0.05)
     assert clone(model).get_params()["algorithm"] == moon(mu=0.1)

@@ -1,5 +1,6 @@
 """A trained model as a file that needs nothing of this package: torch.export's .pt2 or ONNX."""
 
+import copy
 import io
 import json
 import logging
@@ -36,7 +37,7 @@ def export(model: Classifier, path: str | PathLike[str]) -> Path:
 
 
 def _program(model: Classifier, rows: torch.Tensor) -> ExportedProgram:
-    plain = model.cpu()
+    plain = copy.deepcopy(model).cpu()
     try:
         program = torch.export.export(plain, (rows,), dynamic_shapes=({0: Dim("batch", min=1)},))
     except Exception as error:
@@ -48,7 +49,7 @@ def _program(model: Classifier, rows: torch.Tensor) -> ExportedProgram:
 
 
 def _pt2(program: ExportedProgram, facts: dict[str, Any]) -> bytes:
-    """Write a graph as JSON and weights as plain bytes; the rows of the dry run, the one pickle in it, are left out."""
+    """Write a graph as JSON and weights as plain bytes, without the rows of the dry run that torch would add."""
     program._example_inputs = None  # type: ignore[assignment]
     archive = io.BytesIO()
     torch.export.save(program, archive, extra_files={"moonfed.json": json.dumps(facts)})

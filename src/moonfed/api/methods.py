@@ -49,6 +49,8 @@ scaffold = Method("scaffold")
 scaffold_niid = Method("scaffold-niid")
 solo = Method("solo")
 
+_USERS: set[str] = set()  # algorithms that came by Python
+
 
 def algorithm_of(given: "Algorithm | Method | str") -> Algorithm:
     """Take an algorithm as it is, or make it from its function or from words: "moon", "moon:mu=5"."""
@@ -86,7 +88,8 @@ def _known(algorithm: Algorithm) -> None:
     """Let the package know an algorithm of the user's own by its name, from now on in this process."""
     name, plus, _ = algorithm.name.partition("+")
     pair = ALGORITHMS.get(name)
-    if pair is None:
+    if pair is None or name in _USERS:  # a cell of a notebook that is run again makes another class of the same name
+        _USERS.add(name)
         for rule in (algorithm.local, algorithm.server):
             settings_of(rule)  # refuses a setting that is not declared
         ALGORITHMS[name] = Pair(type(algorithm.local), type(algorithm.server))
