@@ -34,6 +34,7 @@ OUT_OF_RANGE = {
     "temperature": ("0", "-1"),
     "negatives": ("0", "-1", "1001"),
     "server_momentum": ("-0.1", "1"),
+    "trim": ("-0.1", "0.5", "1"),
     "lanes": ("-1", "100001"),
     "holdout": ("0", "-0.1", "1"),
     "holdout_seed": ("-1", str(2**32)),

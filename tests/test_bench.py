@@ -13,7 +13,8 @@ from moonfed.core.tree import scale
 from moonfed.engines import Options, nets_of
 from moonfed.engines.sequential import Sequential
 from moonfed.run import speed
-from moonfed.run.speed import Profile, measure, pictures
+from moonfed.run.speed import measure, pictures
+from moonfed.run.timing import Profile
 
 TINY = Profile(1280, 1, 1, 1, 1, (1,), (("stacked", "fp32", False),))
 CPU = torch.device("cpu")
@@ -25,14 +26,14 @@ def test_a_bench_reports_both_ways_their_ratio_and_how_near_they_ended():
     assert {(t.way, t.algorithm, t.augmented) for t in found.timings} == {
         *(("eager", name, True) for name in ("moon", "fedavg")),
         *(("stacked", name, augmented) for name in ("moon", "fedavg") for augmented in (True, False)),
-        ("stacked, 2 lanes", "moon", True),
+        ("stacked, 2 parties", "moon", True),
     }
     assert all(t.us_per_party_step > 0 for t in found.timings)
-    checked = [t for t in found.timings if t.gap_to_eager is not None]
-    assert len(checked) == 2
-    assert all(0 <= (t.gap_to_eager or 0) < 2e-3 for t in checked)
+    ours = [t for t in found.timings if t.way != "eager"]
+    assert all(t.gap_to_eager is not None and 0 <= t.gap_to_eager < 2e-3 for t in ours), "all that is timed is checked"
+    assert all(t.lanes is not None and t.lanes >= 1 for t in ours)
     ratios = found.ratios()
-    assert ratios["stacked_over_eager_moon"] == found.timings[1].times_as_fast_as_eager
+    assert ratios["stacked_over_eager"] == ratios["stacked_over_eager_moon"] == found.timings[1].times_as_fast_as_eager
     moon, fedavg = (found.one(way="stacked", algorithm=name, augmented=True) for name in ("moon", "fedavg"))
     assert moon is not None
     assert fedavg is not None
@@ -47,6 +48,22 @@ def test_no_speed_is_reported_of_an_engine_that_ends_elsewhere():
     elsewhere = replace(plain, ends=[end._replace(weights=scale(end.weights, 1.01)) for end in plain.ends])
     with pytest.raises(RunFailed, match="no speed is reported"):
         speed._timing("stacked", "fedavg", data, 1, Options(), TINY, elsewhere)
+    last = replace(plain, ends=[*plain.ends[:-1], elsewhere.ends[-1]])
+    with pytest.raises(RunFailed, match="no speed is reported"):  # three trials in one stack are checked, too
+        speed._timing("stacked", "fedavg", data, 3, Options(), TINY, last)
+
+
+def test_a_bench_that_is_stopped_returns_what_it_has_timed():
+    said: list[str] = []
+
+    def stop(line: str) -> None:
+        said.append(line)
+        if len(said) == 3:
+            raise KeyboardInterrupt
+
+    found = measure(CPU, stop, profile=TINY)
+    assert found.stopped
+    assert [(t.way, t.algorithm) for t in found.timings] == [("eager", "moon"), ("stacked", "moon")]
 
 
 @pytest.mark.parametrize("name", ["moon", "fedavg"])
@@ -69,6 +86,13 @@ def test_bench_refuses_what_it_does_not_know():
         assert done.code == 2
         assert word in done.err
         assert done.err.count("\n") == 1
+
+
+def test_a_sweep_refuses_one_setting_written_in_two_ways(tmp_path: Path):
+    done = moonfed("sweep", "--mu", "1,1.0", "--out", tmp_path / "grid")
+    assert done.code == 2
+    assert "two of these settings are the same" in done.err
+    assert not (tmp_path / "grid").exists()
 
 
 def test_sweep_runs_every_point_of_the_grid_over_every_seed(tmp_path: Path):

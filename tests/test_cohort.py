@@ -10,7 +10,7 @@ from moonfed.core.tree import add, scale
 from moonfed.core.types import Facts
 from moonfed.data.dataset import Recipe
 from moonfed.run.cohort import Cohorts
-from moonfed.run.loop import make_jobs
+from moonfed.run.parties import make_jobs
 from moonfed.run.trial import set_up
 
 

@@ -12,7 +12,8 @@ from moonfed.data.dataset import Recipe
 from moonfed.engines import pick_engine
 from moonfed.engines.local import PLAIN, Options
 from moonfed.engines.stacked import Stacked
-from moonfed.run.loop import make_jobs, run_rounds
+from moonfed.run.loop import run_rounds
+from moonfed.run.parties import make_jobs
 from moonfed.run.trial import resolve, set_up
 
 NORMS = ["none", "group", "batch"]

@@ -19,7 +19,8 @@ from moonfed.core.tree import add, leaves, scale, sub, tree_map
 from moonfed.core.types import Outputs, Slots, State, as_snapshot, as_tensor, as_tensors
 from moonfed.data.augment import gather
 from moonfed.data.plan import draw_plan
-from moonfed.run.loop import make_jobs, run_rounds
+from moonfed.run.loop import run_rounds
+from moonfed.run.parties import make_jobs
 from moonfed.run.trial import build, net_spec, resolve, set_up
 
 
@@ -264,10 +265,14 @@ def test_a_round_leaves_its_inputs_untouched(name, engine):
     jobs = make_jobs(trial, bench)
     before = tree_map(torch.clone, (jobs[0].state, jobs[0].slots, jobs[0].plan))
     done = bench.engine.run_cohort(jobs)
+    server = trial.algorithm.server
     for _ in range(2):
-        part = trial.algorithm.server.contribute(done[0].upload, trial.facts[0], 3.0)
         upload = tree_map(torch.clone, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
-        trial.algorithm.server.step(trial.state, part, trial.population)
+        if server.linear:
+            part = server.contribute(done[0].upload, trial.facts[0], 3.0)
+            server.step(trial.state, part, trial.population)
+        else:
+            server.combine(trial.state, {0: done[0].upload}, trial.population)
         assert same_bits(upload, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
     assert same_bits(before, (jobs[0].state, jobs[0].slots, jobs[0].plan))
 

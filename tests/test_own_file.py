@@ -151,4 +151,4 @@ def test_a_report_runs_no_code_that_a_run_folder_names(file: Path) -> None:
     assert moonfed(*ASKED, "--rounds", "1", "--out", "run").code == 0
     file.write_text("raise SystemExit('run')")
     assert moonfed("report", "run").code == 0
-    assert "no code is run because a run folder names it" in Path("report.html").read_text()
+    assert "no code is run because a run folder or a coordinator names it" in Path("report.html").read_text()

@@ -10,7 +10,7 @@ from moonfed.papers.measure import final_accuracy, first_crossing, last_accuracy
 from moonfed.papers.published import Published, library
 from moonfed.papers.recipe import Cell, Contrast, Line, against, cell
 from moonfed.papers.recipes import RECIPES
-from moonfed.papers.result import Reading, difference_of
+from moonfed.papers.result import Reading, difference_of, result_of
 from moonfed.papers.scale import scaled
 from moonfed.papers.trials import Terms, stacks, wanted
 from moonfed.papers.verdict import judge, judge_level, units
@@ -68,6 +68,22 @@ def test_a_form_of_our_own_shows_no_published_value():
     ours = [recipe for recipe in RECIPES.values() if recipe.ours]
     assert {recipe.id for recipe in ours} == {"table3-cifar10", "table4-cifar10", "fig8-cifar10"}
     assert {name for recipe in ours for name in recipe.datasets} == {"cifar10"}
+    for recipe in ours:
+        found = result_of(recipe, Terms(Path("nowhere")))
+        assert all(line["published"] is None for line in found["lines"])
+        assert all(difference["published"] is None for difference in found["differences"])
+
+
+def test_a_form_of_our_own_states_a_difference_the_way_it_was_printed():
+    texts = [d["text"] for d in result_of(RECIPES["table4-cifar10"], Terms(Path("nowhere")))["differences"]]
+    assert "fedavg over fedprox, beta=5" in texts, "at beta 5 FedProx is printed behind FedAvg"
+
+
+def test_a_trial_of_another_precision_is_another_trial():
+    one, other = (Terms(Path("x"), run={"device": "cuda", "precision": p}) for p in ("tf32", "bf16"))
+    same = Terms(Path("x"), run={"device": "cuda", "precision": "auto"})
+    moon = cell("cifar10", "moon")
+    assert one.folder(moon, (0, 0)) == same.folder(moon, (0, 0)) != other.folder(moon, (0, 0))
 
 
 def test_the_defaults_of_the_settings_are_the_published_ones():

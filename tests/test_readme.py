@@ -13,7 +13,13 @@ from moonfed.run.speed import PROFILES
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
 QUICK = ["--epochs", "1", "--rounds", "1", "--model", "mlp"]
-SHORT = {"run": ["--epochs", "1"], "compare": QUICK, "sweep": QUICK, "report": ["--tsne", "0"]}
+SHORT = {
+    "run": ["--epochs", "1"],
+    "federate": ["--epochs", "1", "--model", "mlp"],
+    "compare": QUICK,
+    "sweep": QUICK,
+    "report": ["--tsne", "0"],
+}
 
 
 def blocks(language: str) -> list[str]:
@@ -32,7 +38,7 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert name is not None
     Path(name[1]).write_text(toml)
     found = commands()
-    known = {"run", "compare", "sweep", "partition", "runs", "report", "bench", "reproduce", "data"}
+    known = {"run", "compare", "sweep", "partition", "runs", "report", "bench", "reproduce", "data", "federate"}
     assert {line[1] for line in found} == known
     monkeypatch.setitem(
         PROFILES, "cpu", PROFILES["cpu"]._replace(rows=1280, check_epochs=1, epochs=1, repeats=1, warm=0)

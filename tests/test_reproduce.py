@@ -181,7 +181,7 @@ def test_several_splits_are_trials_of_their_own(place):
     (found,) = answer.value
     assert [(t["split"], t["seed"]) for t in found["lines"][0]["trials"]] == [(0, 0), (1, 0)]
     assert found["differences"][0]["measured"]["n"] == 2
-    assert (place / "xu-table2-splits-0-1" / "table.md").exists()
+    assert (place / "xu-table2-splits-0-1-seeds-0" / "table.md").exists()
 
 
 def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(place):
@@ -231,3 +231,44 @@ def test_a_place_that_cannot_be_written_to_is_said_in_one_line(place):
     (place / "file").write_text("")
     said = refused(moonfed("reproduce", "table6", "--scale", "smoke", "--out", place / "file"))
     assert "cannot write" in said
+
+
+QUICK = ["reproduce", "xu-table2", "--scale", "smoke", "--seeds", "0"]
+
+
+def test_what_another_command_made_is_never_written_over(place):
+    assert moonfed(*QUICK, "--out", place).code == 0
+    first = (place / "xu-table2-seeds-0" / "result.json").read_bytes()
+    assert moonfed("reproduce", "xu-table2", "--scale", "smoke", "--seeds", "1", "--out", place).code == 0
+    assert moonfed(*QUICK, "--dataset", "cifar10", "--out", place).code == 0
+    assert (place / "xu-table2-seeds-0" / "result.json").read_bytes() == first
+    assert (place / "xu-table2-seeds-1" / "result.json").exists()
+    assert (place / "xu-table2-cifar10-seeds-0" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("rounds.jsonl", b"", "is damaged: it holds 0 of"),
+        ("config.json", b"{}", "is damaged"),
+        ("config.json", b"{", ""),
+    ],
+)
+def test_a_damaged_trial_is_named_in_one_line(place, name, content, word):
+    assert moonfed(*QUICK, "--out", place).code == 0
+    trial = next((place / "trials").iterdir())
+    (trial / name).write_bytes(content)
+    done = moonfed(*QUICK, "--out", place)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert word in done.err
+    assert name in done.err
+
+
+def test_a_damaged_result_is_made_again(place):
+    assert moonfed(*QUICK, "--out", place).code == 0
+    path = place / "xu-table2-seeds-0" / "result.json"
+    good = path.read_bytes()
+    path.write_bytes(b"{")
+    assert moonfed(*QUICK, "--out", place).code == 0
+    assert path.read_bytes() == good

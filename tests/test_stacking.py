@@ -18,7 +18,8 @@ from moonfed.engines.stacked import Stacked
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.models.model import Encoder
-from moonfed.run.loop import make_jobs, run_rounds
+from moonfed.run.loop import run_rounds
+from moonfed.run.parties import make_jobs
 from moonfed.run.trial import Bench, resolve, set_up
 
 

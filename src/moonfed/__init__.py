@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         fedprox,
         fit,
         load,
+        median,
         moon,
         moon_l2,
         partition,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         scaffold,
         scaffold_niid,
         solo,
+        trimmed_mean,
     )
     from moonfed.api.sklearn import MoonClassifier
 
@@ -58,6 +60,7 @@ __all__ = [
     "fedprox",
     "fit",
     "load",
+    "median",
     "moon",
     "moon_l2",
     "partition",
@@ -65,6 +68,7 @@ __all__ = [
     "scaffold",
     "scaffold_niid",
     "solo",
+    "trimmed_mean",
 ]
 
 

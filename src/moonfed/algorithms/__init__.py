@@ -7,11 +7,13 @@ from moonfed.algorithms.fedavg import Average, Plain
 from moonfed.algorithms.fedavgm import Momentum
 from moonfed.algorithms.fednova import Normalised
 from moonfed.algorithms.fedprox import Proximal
+from moonfed.algorithms.median import Median
 from moonfed.algorithms.moon import Contrastive
 from moonfed.algorithms.moon_l2 import Distance
 from moonfed.algorithms.scaffold import Controlled, ControlMean
 from moonfed.algorithms.scaffold_niid import ControlSum, Nudged
 from moonfed.algorithms.solo import Alone, Silent
+from moonfed.algorithms.trimmed_mean import TrimmedMean
 from moonfed.core.algorithm import Local, Server
 
 
@@ -29,18 +31,22 @@ ALGORITHMS: dict[str, Pair] = {
     "fedavgm": Pair(Plain, Momentum),
     "fednova": Pair(Plain, Normalised),
     "fedprox": Pair(Proximal, Average),
+    "median": Pair(Plain, Median),
     "moon": Pair(Contrastive, Average),
     "moon-l2": Pair(Distance, Average),
     "scaffold": Pair(Controlled, ControlMean),
     "scaffold-niid": Pair(Nudged, ControlSum),
     "solo": Pair(Alone, Silent),
+    "trimmed-mean": Pair(Plain, TrimmedMean),
 }
 
 SERVERS: dict[str, type[Server]] = {
     "fedavg": Average,
     "fedavgm": Momentum,
     "fednova": Normalised,
+    "median": Median,
     "scaffold": ControlMean,
     "scaffold-niid": ControlSum,
     "solo": Silent,
+    "trimmed-mean": TrimmedMean,
 }

@@ -10,11 +10,13 @@ from moonfed.api.methods import (
     fedavgm,
     fednova,
     fedprox,
+    median,
     moon,
     moon_l2,
     scaffold,
     scaffold_niid,
     solo,
+    trimmed_mean,
 )
 from moonfed.api.predict import Predictions, load, predict
 from moonfed.api.result import Comparison, Result, Run
@@ -44,6 +46,7 @@ __all__ = [
     "fedprox",
     "fit",
     "load",
+    "median",
     "moon",
     "moon_l2",
     "partition",
@@ -51,4 +54,5 @@ __all__ = [
     "scaffold",
     "scaffold_niid",
     "solo",
+    "trimmed_mean",
 ]

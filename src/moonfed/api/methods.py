@@ -43,11 +43,13 @@ fedavg = Method("fedavg")
 fedavgm = Method("fedavgm")
 fednova = Method("fednova")
 fedprox = Method("fedprox")
+median = Method("median")
 moon = Method("moon")
 moon_l2 = Method("moon-l2")
 scaffold = Method("scaffold")
 scaffold_niid = Method("scaffold-niid")
 solo = Method("solo")
+trimmed_mean = Method("trimmed-mean")
 
 _USERS: set[str] = set()  # algorithms that came by Python
 

@@ -1,6 +1,7 @@
 """moonfed bench."""
 
 import json
+import time
 from dataclasses import asdict
 from typing import Annotated
 
@@ -27,7 +28,8 @@ def bench(
 
     from moonfed.engines import pick_device
     from moonfed.report.table import bench_table
-    from moonfed.run.speed import PROFILES, measure
+    from moonfed.run.speed import measure
+    from moonfed.run.timing import PROFILES
 
     if device not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device needs auto, cpu or cuda, got {device}")
@@ -43,10 +45,19 @@ def bench(
         raise UserError(f"--lanes needs numbers from 1 to 1000, 10,30,100 for one, got {lanes}")
     console = stderr()
     widths = [int(part) for part in lanes.split(",")] if lanes else []
-    found = measure(chosen, lambda line: console.print(line, markup=False), ways, widths)
+    began = time.perf_counter()
+
+    def say(line: str) -> None:
+        console.print(f"{time.perf_counter() - began:5.0f} s  {line}", markup=False)
+
+    found = measure(chosen, say, ways, widths)
     if json_:
         timings = [asdict(timing) for timing in found.timings]
-        typer.echo(json.dumps({"machine": found.machine, "timings": timings} | found.ratios(), indent=2))
+        typer.echo(
+            json.dumps(
+                {"machine": found.machine, "stopped": found.stopped, "timings": timings} | found.ratios(), indent=2
+            )
+        )
     else:
         bench_table(found)
     if found.stopped:

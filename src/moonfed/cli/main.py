@@ -1,4 +1,4 @@
-"""moonfed run, compare, sweep, tune, partition, runs, report, bench, reproduce, data."""
+"""The commands: run, compare, sweep, tune, partition, runs, predict, export, report, bench and the others."""
 
 import json
 import sys
@@ -9,8 +9,10 @@ import typer
 
 from moonfed import __version__
 from moonfed.cli.bench import bench
+from moonfed.cli.closing import close, with_advice
 from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
+from moonfed.cli.federate import federate, federation, site
 from moonfed.cli.flags import Json, Values, configured, read_settings, with_settings
 from moonfed.cli.model import export, predict
 from moonfed.cli.report import report
@@ -61,25 +63,11 @@ def run(
 ) -> None:
     """Train one algorithm: moonfed run --algorithm moon --mu 5 --parties 10 --beta 0.5 --rounds 20 --seed 0."""
     settings = configured(given, config, set or [])
-    from moonfed.report.parties import by_party
-    from moonfed.report.table import by_party_table
     from moonfed.run.session import run_trials
 
     with showing() as display:
         (outcome,) = run_trials([(settings, out)], resume, display.start, display.after_round, display.say)
-    last = outcome.rows[-1] if outcome.rows else None
-    if json:
-        _print_json(
-            {"folder": str(outcome.folder), "rounds": len(outcome.rows), "last": last, "failure": outcome.failure}
-        )
-    if outcome.failure is not None:
-        raise RunFailed(_with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
-    if not outcome.finished:
-        raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
-    if last is not None and not json:
-        where = "rows held out of training" if settings.data.validation else "the test set"
-        by_party_table(by_party([("", outcome)]))
-        typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
+    close(outcome, json)
 
 
 @app.command()
@@ -141,7 +129,7 @@ def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], resume: bool,
         typer.echo(f"runs: {folder}/{kind.upper()}/seed-N")
     for outcome in outcomes:
         if outcome.failure is not None:
-            raise RunFailed(_with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
+            raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
     if not all(outcome.finished for outcome in outcomes):
         raise RunFailed(f"stopped early, saved in {folder}; go on with --resume")
 
@@ -197,6 +185,9 @@ app.command()(export)
 app.command()(report)
 app.command()(bench)
 app.command()(reproduce)
+app.command()(federate)
+app.add_typer(federation, name="federation")
+app.add_typer(site, name="site")
 app.add_typer(data, name="data")
 
 
@@ -229,10 +220,6 @@ def _main() -> int:
 def _say(message: str, code: int) -> int:
     stderr().print(f"moonfed: {' '.join(message.splitlines())}", markup=False)
     return code
-
-
-def _with_advice(failure: str, folder: Path, rounds: int) -> str:
-    return f"{failure}; try a smaller --lr. The last good state, of round {rounds}, is in {folder}"
 
 
 def _print_json(value: Any) -> None:

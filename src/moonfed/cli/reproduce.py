@@ -53,7 +53,7 @@ def reproduce(
     from moonfed.papers.recipes import RECIPES
     from moonfed.papers.result import result_of
     from moonfed.papers.scale import SCALES
-    from moonfed.papers.trials import Terms, run_recipes
+    from moonfed.papers.trials import Terms, has_failed, run_recipes, wanted
     from moonfed.report.reproduction import print_result
     from moonfed.run.compare import seed_list
     from moonfed.run.session import run_trials
@@ -71,8 +71,9 @@ def reproduce(
         _list(chosen, terms, json)
         return
     need_data(chosen, scale)
-    for recipe in chosen:
-        _same_scale(result_folder(recipe.id, terms), scale)
+    names = {recipe.id: result_folder(recipe.id, terms, dataset, precision) for recipe in chosen}
+    for place in names.values():
+        _same_scale(place, scale)
     with showing() as display:
 
         def run(configs: Any) -> Any:
@@ -81,19 +82,19 @@ def reproduce(
         whole = run_recipes(chosen, terms, run)
     results = [result_of(recipe, terms) for recipe in chosen]
     for result in results:
-        place = result_folder(result["id"], terms)
+        place = names[result["id"]]
         _write(result, place)
         if not json:
             print_result(result)
             typer.echo(f"written to {place}\n")
-    page = _write_page(results, terms, figures)
+    page = _write_page(results, terms, [names[result["id"]] for result in results], figures)
     if json:
         typer.echo(encoding.dumps(results, indent=2, allow_nan=False))
     else:
         typer.echo(f"all of it on one page: {page}")
     if not whole:
         raise RunFailed(f"stopped early, saved in {folder}; the same command goes on")
-    failed = sum(line["failed"] for result in results for line in result["lines"])
+    failed = sum(has_failed(place) for place in wanted(chosen, terms))
     if failed:
         raise RunFailed(f"{failed} trials ended in numbers that are not finite; their lines say so")
 
@@ -118,10 +119,14 @@ def choose(ids: Sequence[str], dataset: str | None, recipes: dict[str, Any], eve
     return [recipe.only(dataset) for recipe in fitting]
 
 
-def result_folder(id: str, terms: Any) -> Path:
-    """Name the folder of a recipe's results; those of other splits than the paper's stand beside the paper's."""
-    others = "" if terms.splits == (0,) else "-splits-" + "-".join(map(str, terms.splits))
-    return terms.out / f"{id}{others}"
+def result_folder(id: str, terms: Any, dataset: str | None, precision: str) -> Path:
+    """Name the folder of a recipe's results by all that was asked for, so that no two commands write to one."""
+    words = [id] + ([dataset] if dataset else [])
+    words += [] if terms.splits == (0,) else ["splits", *map(str, terms.splits)]
+    usual = (0, 1) if terms.scale == "smoke" else (0, 1, 2)
+    words += [] if terms.seeds == usual else ["seeds", *map(str, terms.seeds)]
+    words += [] if precision == "auto" else [precision]
+    return terms.out / "-".join(words)
 
 
 def need_data(chosen: Sequence[Any], scale: str) -> None:
@@ -139,7 +144,11 @@ def _same_scale(folder: Path, scale: str) -> None:
     """Refuse to put a smoke test's results where others are, or the other way round."""
     from moonfed.data.disk import read_json
 
-    if (folder / RESULT).exists() and (there := read_json(folder / RESULT).get("scale")) != scale:
+    try:
+        there = read_json(folder / RESULT).get("scale", scale)
+    except UserError:  # there is none, or it is damaged and will be written anew
+        return
+    if there != scale:
         raise UserError(f"{folder} holds results of scale {there}, now {scale}; use --out for another folder")
 
 
@@ -164,14 +173,13 @@ def _write(result: dict[str, Any], folder: Path) -> None:
             draw_heatmap(split, folder / f"{line['column']}-split{split['seed']}.svg")
 
 
-def _write_page(results: Sequence[dict[str, Any]], terms: Any, figures: bool) -> Path:
+def _write_page(results: Sequence[dict[str, Any]], terms: Any, places: Sequence[Path], figures: bool) -> Path:
     """Write what a command made again as one page, and its figures as files if they are wanted."""
     from moonfed.report.blocks import pictures_of
     from moonfed.report.figures import save
     from moonfed.report.report import write_report
     from moonfed.report.reproduction_page import sections_of
 
-    places = [result_folder(result["id"], terms) for result in results]
     with working() as say:
         chapters = [sections_of(result, terms.out, say) for result in results]
         for place, sections in zip(places, chapters, strict=True):

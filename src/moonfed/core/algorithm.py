@@ -85,6 +85,7 @@ class Server:
 
     needs: ClassVar[frozenset[str]] = frozenset()  # upload slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # sent slots it writes
+    linear: ClassVar[bool] = True  # whether a sum of contributions is enough; if not, combine sees every upload
 
     def init(self, model: Snapshot, fresh: Fresh) -> tuple[Slots, Slots]:
         """Return what is sent with the first model, and what the server keeps to itself."""
@@ -96,6 +97,10 @@ class Server:
 
     def step(self, state: State, total: Tensors, population: Population) -> State:
         """Move the state by the sum of the contributions."""
+        raise NotImplementedError
+
+    def combine(self, state: State, uploads: dict[int, Upload], population: Population) -> State:
+        """Move the state by all uploads, by party, where linear is False: a median is no sum."""
         raise NotImplementedError
 
 

@@ -95,14 +95,19 @@ def write_tensors(path: Path, tensors: Tensors, **facts: str) -> None:
 
 def tensor_bytes(name: str, tensors: Tensors, facts: dict[str, str]) -> bytes:
     """Put tensors and facts in the form of a file, with a digest of them and of the file's name."""
+    here = apart(tensors)
+    return save(here, metadata=facts | {"sha256": _digest(name, here, facts)})
+
+
+def apart(tensors: Tensors) -> Tensors:
+    """Lay tensors out plainly on the CPU; one under two names (a queue not full yet) is there twice."""
     here: Tensors = {}
     taken: set[int] = set()
     for key, tensor in tensors.items():
         own = tensor.detach().cpu().contiguous()
-        # One tensor under two names (a queue of negatives that is not full yet) is written twice.
         here[key] = own.clone() if own.data_ptr() in taken else own
         taken.add(own.data_ptr())
-    return save(here, metadata=facts | {"sha256": _digest(name, here, facts)})
+    return here
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:

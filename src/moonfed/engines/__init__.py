@@ -76,4 +76,5 @@ __all__ = [
     "numerics",
     "pick_device",
     "pick_engine",
+    "pick_precision",
 ]

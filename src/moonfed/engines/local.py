@@ -45,7 +45,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Options:
-    """How an engine goes about its work; what it computes is the same to rounding."""
+    """How an engine goes about its work; what it computes is the same to the rounding of its precision."""
 
     precision: str = "fp32"
     lanes: int = 0  # most at once; 0: as many as pay

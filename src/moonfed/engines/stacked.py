@@ -42,6 +42,7 @@ class Stacked:
         self.uncaptured: set[Hashable] = set()
         self.traces = Traces()
         self.room: dict[Hashable, int] = {}  # most lanes of a shape
+        self.width = 1  # lanes of the last stack
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
         """Train every job's party; results come in the order of the jobs."""
@@ -75,9 +76,9 @@ class Stacked:
                 continue
             self.kept.clear()
             torch.cuda.empty_cache()
-            if self.most <= 1:
+            if self.width <= 1:
                 raise RunFailed("one party alone does not fit into memory; use a smaller --batch")
-            self.most = min(self.most, len(jobs)) // 2
+            self.most = self.width // 2
             self.options.say(f"out of memory: going on with {self.most} lanes")
 
     def _run(self, shape: Hashable, jobs: Sequence[Job]) -> list[Done]:
@@ -96,8 +97,9 @@ class Stacked:
         had = self.kept.get(shape)
         most = min(self.most, len(plans), self._most(shape, plans[0], local, like))
         chunk = had.chunk if had else pick_chunk(lengths, self._longest_chunk(most * plans[0].rows.shape[1]))
-        width = pick_width(lengths, chunk, most, OVERHEAD["cuda" if self.cuda else "cpu"])
+        self.width = width = pick_width(lengths, chunk, most, OVERHEAD["cuda" if self.cuda else "cpu"])
         if had and width <= had.width <= 2 * width:
+            self.width = had.width
             return had, schedule(lengths, had.width, chunk)
         work = self._work(shape, local, alone=width == 1)
         if not self.cuda or shape in self.uncaptured or draws(self.nets.training):

@@ -14,7 +14,7 @@ from moonfed.papers.trials import Key, Terms
 from moonfed.run.config import Config
 from moonfed.run.features import features as seen_by_encoder
 from moonfed.run.folder import FINAL
-from moonfed.run.loop import make_jobs
+from moonfed.run.parties import make_jobs
 from moonfed.run.trial import Bench, Trial, open_bench, resolve, set_up
 
 SHOWN = 2000  # test rows, the first ones

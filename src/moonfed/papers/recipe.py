@@ -9,8 +9,7 @@ from moonfed.papers.published import Place, library
 Settings = dict[str, dict[str, Any]]
 SETS = ("cifar10", "cifar100", "tinyimagenet")
 LOWER_IS_BETTER = {"rounds", "first", "loss", "seconds"}
-PER_CENT = {"accuracy"}
-WITHOUT_TRIALS = {"split mean", "split std", "split test", "split"}
+WITHOUT_TRIALS = {"split mean", "split std", "split test"}
 
 
 @dataclass(frozen=True)

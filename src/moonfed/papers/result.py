@@ -20,7 +20,7 @@ from moonfed.papers.measure import (
 from moonfed.papers.published import Published, library
 from moonfed.papers.recipe import LOWER_IS_BETTER, WITHOUT_TRIALS, Contrast, Line, Recipe
 from moonfed.papers.scale import scaled
-from moonfed.papers.trials import Key, Terms, has_failed
+from moonfed.papers.trials import Key, Terms, has_failed, rounds_done
 from moonfed.papers.verdict import judge, judge_level, units
 from moonfed.run.folder import CONFIG
 from moonfed.run.loop import Row
@@ -43,9 +43,8 @@ class Reading:
 
 def result_of(recipe: Recipe, terms: Terms) -> Found:
     """Put together what is known of a recipe: a line that was not run says so."""
-    table = library().tables[recipe.published or recipe.id]
-    if recipe.ours:  # what was published is of other data
-        table = replace(table, values={}, spread={})
+    printed = library().tables[recipe.published or recipe.id]
+    table = replace(printed, values={}, spread={}) if recipe.ours else printed  # what was published is of other data
     readings = [(line, read_line(line, terms)) for line in recipe.lines]
     by_place = {line.place: (line, read) for line, read in readings}
     smoke = terms.scale == "smoke"
@@ -64,7 +63,7 @@ def result_of(recipe: Recipe, terms: Terms) -> Found:
         "seeds": list(terms.seeds),
         "splits": list(terms.splits),
         "lines": [_line(line, read, table, terms) for line, read in readings],
-        "differences": [difference_of(c, by_place, table, smoke) for c in recipe.contrasts],
+        "differences": [difference_of(c, by_place, printed, smoke, recipe.ours) for c in recipe.contrasts],
         "claims": [
             {"place": c.place, "document": library().documents[c.document], "text": c.text}
             for c in library().claims
@@ -154,13 +153,21 @@ def _kept_at(line: Line, key: Key, terms: Terms) -> str:
 
 
 def difference_of(
-    contrast: Contrast, lines: dict[Any, tuple[Line, dict[Key, Reading]]], table: Published, smoke: bool
+    contrast: Contrast,
+    lines: dict[Any, tuple[Line, dict[Key, Reading]]],
+    table: Published,
+    smoke: bool,
+    ours: bool = False,
 ) -> Found:
-    """Hold a stated difference against what the trials show, paired by split and seed."""
+    """Hold a stated difference against what the trials show, paired by split and seed.
+
+    A form of our own takes from what was printed which method is ahead, and not by how much.
+    """
     margins = [_margin(lines[a][0], lines[b][0], table) for a, b in contrast.pairs]
     margin = None if None in margins else statistics.fmean(m for m in margins if m is not None)
     # A difference that was published the other way round is stated the way it was published.
     sign = -1.0 if margin is not None and margin < 0 and contrast.level is None else 1.0
+    margin = None if ours else margin
     gaps = [_gaps(*lines[a], lines[b][1]) for a, b in contrast.pairs]
     keys = [key for key in gaps[0] if all(key in gap for gap in gaps)]
     by_trial = {key: sign * statistics.fmean(gap[key] for gap in gaps) for key in keys}
@@ -224,12 +231,15 @@ def _circumstances(recipe: Recipe, terms: Terms) -> list[Found]:
     found: list[Found] = []
     for line in recipe.lines:
         for key in terms.keys if line.measure not in WITHOUT_TRIALS else ():
+            folder = terms.folder(line.cell, key)
+            if not rounds_done(folder):
+                continue
+            there = read_json(folder / CONFIG)
             try:
-                there = read_json(terms.folder(line.cell, key) / CONFIG)
                 item = {name: there[name] for name in ("versions", "machine")}
                 item["precision"] = there["config"]["run"]["precision"]
-            except (UserError, KeyError, TypeError):
-                continue
+            except (KeyError, TypeError):
+                raise UserError(f"{folder / CONFIG} is damaged: on what it ran is not told; delete {folder}") from None
             if item not in found:
                 found.append(item)
     return found

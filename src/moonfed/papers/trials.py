@@ -5,13 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from moonfed.core.errors import UserError
 from moonfed.data.catalogue import CATALOGUE
+from moonfed.engines import pick_device, pick_precision
 from moonfed.papers.recipe import WITHOUT_TRIALS, Cell, Recipe
 from moonfed.papers.scale import scaled
 from moonfed.run.checkpoint import Checkpoint
 from moonfed.run.config import Config, identity, make_config
-from moonfed.run.folder import FAILURE, final_stands, read_rows
+from moonfed.run.folder import FAILURE, LOG, final_stands, read_rows
 from moonfed.run.loop import Row
+from moonfed.run.record import check_rows
 from moonfed.run.rules import full_name
 from moonfed.run.session import Outcome
 
@@ -40,7 +43,9 @@ class Terms:
         split, seed = key
         settings = scaled(cell, self.scale).settings
         data = settings["data"] | {"partition_seed": split}
-        return make_config(settings | {"data": data, "run": self.run | {"seed": seed}})
+        config = make_config(settings | {"data": data, "run": self.run | {"seed": seed}})
+        precision = pick_precision(config.run.precision, pick_device(config.run.device))
+        return config.model_copy(update={"run": config.run.model_copy(update={"precision": precision})})
 
     def folder(self, cell: Cell, key: Key) -> Path:
         """Name the folder of one trial of a cell by its settings: the same in whatever recipe it stands."""
@@ -55,7 +60,11 @@ class Terms:
         folder, rounds = self.folder(cell, key), scaled(cell, self.scale).rounds
         if rounds_done(folder) < rounds:
             return None
-        return read_rows(folder)[:rounds]
+        rows = read_rows(folder)[:rounds]
+        if len(rows) < rounds:
+            raise UserError(f"{folder / LOG} is damaged: it holds {len(rows)} of {rounds} rounds; delete {folder}")
+        check_rows(folder, rows)
+        return rows
 
 
 def cells_of(recipes: Iterable[Recipe]) -> list[Cell]:

@@ -154,11 +154,11 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
 
 
 def shared_settings(record: Record) -> dict[str, Any]:
-    """The settings that methods must share to be compared: all but the algorithm, the seeds and how it was run."""
+    """The settings that methods must share to be compared: all but the algorithm, the seeds and where it was run."""
     values = record.config.model_dump(mode="json")
     flat = {name: value for section in ("data", "model", "train", "cohort") for name, value in values[section].items()}
     del flat["partition_seed"]
-    return flat
+    return flat | {"precision": values["run"]["precision"]}
 
 
 def algorithm_settings(record: Record) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from moonfed.run.folder import last_accuracy
 from moonfed.run.session import Outcome
+from moonfed.run.stats import deviation, paired
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,8 @@ class Summary:
 
     @property
     def std(self) -> float | None:
-        """The standard deviation over the seeds, n - 1 in the denominator; 0 for a single seed."""
-        if not self.accuracies:
-            return None
-        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
+        """The standard deviation over the seeds, n - 1 in the denominator; a single seed has none."""
+        return deviation(self.accuracies)
 
     def as_json(self) -> dict[str, Any]:
         """The object that compare --json prints."""
@@ -60,9 +59,6 @@ def summaries(outcomes: Sequence[tuple[str, Outcome]]) -> list[Summary]:
 
 def paired_difference(one: Summary, other: Summary) -> float | None:
     """The mean difference of accuracy over the seeds that both methods have."""
-    both = [
-        (a, dict(zip(other.seeds, other.accuracies, strict=True)).get(s))
-        for s, a in zip(one.seeds, one.accuracies, strict=True)
-    ]
-    gaps = [a - b for a, b in both if b is not None]
-    return statistics.fmean(gaps) if gaps else None
+    mine, others = (dict(zip(s.seeds, s.accuracies, strict=True)) for s in (one, other))
+    found = paired(mine, others)
+    return None if found is None else found.mean

@@ -11,7 +11,7 @@ from rich.table import Table
 from moonfed.report.parties import AtParty
 from moonfed.report.summary import Summary, paired_difference
 from moonfed.run.config import Config
-from moonfed.run.speed import Measured
+from moonfed.run.timing import Measured
 
 TESTED = "test accuracy", "all test rows"
 
@@ -72,14 +72,14 @@ def bench_table(found: Measured) -> None:
     """Print what was timed, and the ratios."""
     machine = found.machine
     table = _table(title=f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}")
-    for name in ("way", "precision", "algorithm", "augmented", "trials", "us a party-step", "s a round and trial"):
-        numbers = name not in ("way", "precision", "algorithm", "augmented")
-        table.add_column(name, justify="right" if numbers else "left")
+    words = ("way", "precision", "algorithm", "augmented")
+    for name in (*words, "trials", "lanes", "us a party-step", "times eager, in turn", "s a round and trial"):
+        table.add_column(name, justify="left" if name in words else "right")
     for timing in found.timings:
-        seconds = timing.seconds_per_round_and_trial
         cells = (timing.way, timing.precision, timing.algorithm, "yes" if timing.augmented else "no")
-        cells += (str(timing.trials), f"{timing.us_per_party_step:.0f}", "" if seconds is None else f"{seconds:.2f}")
-        table.add_row(*cells)
+        cells += (str(timing.trials), str(timing.lanes or ""), f"{timing.us_per_party_step:.0f}")
+        some = (timing.times_as_fast_as_eager, timing.seconds_per_round_and_trial)
+        table.add_row(*cells, *("" if value is None else f"{value:.2f}" for value in some))
     _print(table)
     for name, value in found.ratios().items():
         _print(f"{name} {value:.2f}")

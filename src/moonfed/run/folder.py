@@ -23,6 +23,7 @@ from moonfed.run.trial import Trial
 
 CONFIG, LOG, EVALUATION = "config.json", "rounds.jsonl", "evaluation.json"
 FINAL, FAILURE, ENCODING = "final.safetensors", "failure.json", "encoding.json"
+FEDERATION = "federation"  # where a federation on one machine keeps its keys, its sites and what they said
 
 
 class RunFolder:
@@ -138,7 +139,11 @@ class RunFolder:
     def _foreign(self) -> bool:
         """Whether the folder holds more than what a run leaves that is killed before its config is written."""
         shell = {"checkpoint", "checkpoint/lock", f".{CONFIG}.tmp", ENCODING, f".{ENCODING}.tmp"}
-        return any(path.relative_to(self.path).as_posix() not in shell for path in self.path.rglob("*"))
+        return any(
+            path.relative_to(self.path).as_posix() not in shell
+            for path in self.path.rglob("*")
+            if path.relative_to(self.path).parts[0] != FEDERATION
+        )
 
     def _hold(self) -> None:
         """Keep other processes out; the operating system lets go when this one dies, however it dies."""

@@ -71,7 +71,7 @@ def read_record(folder: Path) -> Record:
     committed = Checkpoint(folder / "checkpoint").manifests()
     if committed:
         rows = rows[: committed[0].round]
-    _check(folder, rows)
+    check_rows(folder, rows)
     failure = read_json(folder / FAILURE).get("failure") if (folder / FAILURE).exists() else None
     facts = [there.get(name) for name in ("machine", "versions")]
     machine, versions = (fact if isinstance(fact, dict) else {} for fact in facts)
@@ -111,7 +111,7 @@ def read_records(folders: Sequence[Path]) -> list[Record]:
     return records
 
 
-def _check(folder: Path, rows: list[Row]) -> None:
+def check_rows(folder: Path, rows: list[Row]) -> None:
     """Refuse a log whose rows lack what every round writes."""
     for number, row in enumerate(rows, start=1):
         if not (isinstance(row, dict) and row.get("round") == number and _whole(row)):

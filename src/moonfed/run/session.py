@@ -9,6 +9,7 @@ from moonfed.run.checkpoint import Manifest
 from moonfed.run.config import Config, identity
 from moonfed.run.folder import RunFolder, read_rows
 from moonfed.run.loop import Row, Settled, run_rounds
+from moonfed.run.parties import Parties
 from moonfed.run.rules import full_name
 from moonfed.run.score import final_evaluation
 from moonfed.run.tensorboard import Scalars, need_tensorboard
@@ -49,6 +50,20 @@ def run_trials(
     folders = [RunFolder(out or default_folder(config), config, fingerprint, bench.data) for config, out in resolved]
     if len({folder.path.resolve() for folder in folders}) < len(folders):
         raise UserError("two of the runs are the same; ask for each of them once")
+    return carry_out(trials, folders, bench, resume, on_start, after_round, noted=noted)
+
+
+def carry_out(
+    trials: list[Trial],
+    folders: list[RunFolder],
+    bench: Bench,
+    resume: bool,
+    on_start: Callable[[list[Trial]], None],
+    after_round: Callable[[int, list[Row]], bool],
+    parties: Parties | None = None,
+    noted: Callable[[Trial, Row], None] = lambda trial, row: None,
+) -> list[Outcome]:
+    """Take trials from where their folders say they stand to their last round, committing every one."""
     by_trial = {id(trial): folder for trial, folder in zip(trials, folders, strict=True)}
     boards: dict[int, Scalars] = {}
     try:
@@ -70,7 +85,7 @@ def run_trials(
             noted(trial, settled.row)
 
         on_start(trials)
-        run_rounds(trials, bench, commit, after_round)
+        run_rounds(trials, bench, commit, after_round, parties)
         for trial, folder in zip(trials, folders, strict=True):
             folder.finish(trial, lambda trial=trial: final_evaluation(trial, bench))
     finally:

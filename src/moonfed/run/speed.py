@@ -4,8 +4,8 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,98 +17,15 @@ from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.dataset import Dataset, Recipe
 from moonfed.engines import Job, Options, nets_of, numerics, pick_engine
 from moonfed.run.config import Config, make_config
-from moonfed.run.loop import make_jobs, run_rounds
+from moonfed.run.loop import run_rounds
+from moonfed.run.parties import make_jobs
 from moonfed.run.plain import plain_round
+from moonfed.run.timing import PROFILES, Measured, Profile, Timing
 from moonfed.run.trial import Bench, Trial, build, net_spec, resolve, set_up
 
 CROPS = Recipe(pad=4, reflect=True, flip=True)
 # How far two ways may end apart, as a share of the way gone: rounding is all that may lie between them.
 MAY_DIFFER = {"fp32": 2e-3, "tf32": 5e-2, "fp16": 5e-2, "bf16": 0.3}
-
-
-class Profile(NamedTuple):
-    """How much work is done to measure."""
-
-    rows: int
-    check_epochs: int  # of the plain loop and of the check
-    epochs: int  # of the engine's timing
-    repeats: int
-    warm: int  # rounds before the engine is timed
-    trials: tuple[int, ...]
-    modes: tuple[tuple[str, str, bool], ...]  # name, precision, compiled
-
-
-PROFILES = {
-    "cpu": Profile(2560, 3, 3, 5, 9, (1,), (("stacked", "fp32", False),)),
-    "cuda": Profile(
-        50_000,
-        1,
-        10,
-        2,
-        1,
-        (1, 3),
-        (
-            ("graphs", "fp32", False),
-            ("compiled", "fp32", True),
-            ("compiled", "tf32", True),
-            ("compiled", "fp16", True),
-            ("compiled", "bf16", True),
-        ),
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Timing:
-    """One way of doing the work, and what it took."""
-
-    way: str
-    algorithm: str
-    augmented: bool
-    trials: int
-    precision: str
-    us_per_party_step: float
-    times_as_fast_as_eager: float | None = None  # the plain loop in turn with this way, in one run
-    seconds_per_round_and_trial: float | None = None
-    lanes: int | None = None
-    peak_bytes: int | None = None
-    gap_to_eager: float | None = None
-
-
-@dataclass
-class Measured:
-    """All timings of a run, and their ratios."""
-
-    machine: dict[str, Any]
-    timings: list[Timing] = field(default_factory=list)
-    stopped: bool = False  # before all was timed
-
-    def one(self, **wanted: Any) -> Timing | None:
-        """Find the timing with these properties."""
-        return next((t for t in self.timings if all(getattr(t, k) == v for k, v in wanted.items())), None)
-
-    def ratios(self) -> dict[str, float]:
-        """Compare what was measured in this one run."""
-        found: dict[str, float] = {}
-        ours = [t for t in self.timings if t.way != "eager" and t.augmented]
-        for name in ("moon", "fedavg"):
-            mine = [t.times_as_fast_as_eager for t in ours if t.algorithm == name and t.times_as_fast_as_eager]
-            if mine:
-                found[f"stacked_over_eager_{name}"] = max(mine)
-        pairs = [
-            (t, self.one(way=t.way, algorithm="fedavg", augmented=t.augmented, trials=t.trials, precision=t.precision))
-            for t in self.timings
-            if t.algorithm == "moon" and t.way != "eager"
-        ]
-        for augmented, name in ((True, "moon_minus_fedavg_us"), (False, "moon_minus_fedavg_us_without_augmentation")):
-            both = [(m, f) for m, f in pairs if f is not None and m.augmented == augmented]
-            if both:
-                moon, fedavg = min(both, key=lambda pair: pair[0].us_per_party_step)
-                found[name] = moon.us_per_party_step - fedavg.us_per_party_step
-                found[name.replace("minus", "over").replace("_us", "")] = (
-                    moon.us_per_party_step / fedavg.us_per_party_step
-                )
-        return found
 
 
 def measure(
@@ -143,10 +60,9 @@ def _measure(
     for augmented in (True, False):
         data = pictures(profile.rows, device, augmented)
         for algorithm in ("moon", "fedavg"):
-            plain = None
+            say(f"eager, {algorithm}{'' if augmented else ', no augmentation, for the check'}")
+            plain = _plain(algorithm, data, profile)
             if augmented:
-                say(f"eager, {algorithm}")
-                plain = _plain(algorithm, data, profile)
                 each = min(plain.time() for _ in range(profile.repeats)) / _steps(plain.jobs) * 1e6
                 found.timings.append(Timing("eager", algorithm, augmented, 1, "fp32", each))
             for way, precision, compiled in wanted:
@@ -155,8 +71,7 @@ def _measure(
                         continue
                     say(f"{way} {precision}, {algorithm}, trials: {count}{'' if augmented else ', no augmentation'}")
                     options = Options(precision, compile=compiled, say=say)
-                    check = plain if count == 1 else None
-                    found.timings.append(_timing(way, algorithm, data, count, options, profile, check))
+                    found.timings.append(_timing(way, algorithm, data, count, options, profile, plain))
     for width in lanes:
         for way, precision, compiled in wanted[-1:]:
             say(f"{way} {precision}, moon, {width} lanes")
@@ -218,19 +133,11 @@ def _second_round(algorithm: str, bench: Bench, trials: int, epochs: int, **spli
 
 
 def _timing(
-    way: str, algorithm: str, data: Dataset, count: int, options: Options, profile: Profile, plain: Plain | None
+    way: str, algorithm: str, data: Dataset, count: int, options: Options, profile: Profile, plain: Plain
 ) -> Timing:
     device = data.inputs.device
     bench = _bench(data, options)
-    gap = None
-    if plain is not None:
-        results = bench.engine.run_cohort(plain.jobs)
-        gap = _gap(plain, [result.upload.delta for result in results])
-        if not gap <= MAY_DIFFER[options.precision]:
-            raise RunFailed(
-                f"{way} {options.precision} ended {gap:.2g} of the way gone from where the eager loop ended; "
-                f"at most {MAY_DIFFER[options.precision]:g} would be rounding, so no speed is reported"
-            )
+    gap = _checked(f"{way} {options.precision}", plain, bench, options, count)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -241,12 +148,11 @@ def _timing(
     taken: list[float] = []
     ratios: list[float] = []
     for _ in range(profile.repeats):  # one after the other, so that a machine's moods meet both
-        eager = None if plain is None else plain.time() / _steps(plain.jobs)
+        eager = plain.time() / _steps(plain.jobs) if count == 1 and data.recipe.changes else None
         taken.append(_timed(device, lambda: bench.engine.run_cohort(jobs)) / _steps(jobs))
         ratios += [eager / taken[-1]] if eager else []
     whole = min(_timed(device, lambda: _whole_round(trials, bench)) for _ in range(profile.repeats))
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
-    lanes = max((stack.width for stack in getattr(bench.engine, "kept", {}).values()), default=None)
     return Timing(
         way,
         algorithm,
@@ -256,10 +162,31 @@ def _timing(
         statistics.median(taken) * 1e6,
         statistics.median(ratios) if ratios else None,
         whole / count,
-        lanes,
+        _width(bench),
         peak,
         gap,
     )
+
+
+def _checked(way: str, plain: Plain, bench: Bench, options: Options, count: int = 1) -> float:
+    """Return how far from the plain loop a way ends, with as many trials in the stack; too far is a failure."""
+    results = bench.engine.run_cohort(plain.jobs * count)
+    gap = _gap(plain, [result.upload.delta for result in results])
+    if not gap <= MAY_DIFFER[options.precision]:
+        raise _elsewhere(way, gap, options)
+    return gap
+
+
+def _elsewhere(way: str, gap: float, options: Options) -> RunFailed:
+    return RunFailed(
+        f"{way} ended {gap:.2g} of the way gone from where the eager loop ended; "
+        f"at most {MAY_DIFFER[options.precision]:g} would be rounding, so no speed is reported"
+    )
+
+
+def _width(bench: Bench) -> int | None:
+    """Read how many lanes the engine used last."""
+    return getattr(bench.engine, "width", None)
 
 
 def _at_width(way: str, width: int, device: torch.device, options: Options) -> Timing:
@@ -268,9 +195,17 @@ def _at_width(way: str, width: int, device: torch.device, options: Options) -> T
     bench = _bench(data, options)
     trials = _second_round("moon", bench, 1, 10, partition="iid", parties=width)
     jobs = _jobs(trials, bench)
-    bench.engine.run_cohort(jobs)
+    model = build(trials[0].spec).to(device)
+    with numerics("fp32"):
+        first = Plain(model, data, jobs[:1], plain_round(model, data, jobs[:1]))
+    results = bench.engine.run_cohort(jobs)
+    gap = _gap(first, [results[0].upload.delta])
+    if not gap <= MAY_DIFFER[options.precision]:
+        raise _elsewhere(f"{way} {options.precision} with {width} lanes", gap, options)
     spent = min(_timed(device, lambda: bench.engine.run_cohort(jobs)) for _ in range(2))
-    return Timing(f"{way}, {width} lanes", "moon", True, 1, options.precision, spent / _steps(jobs) * 1e6, lanes=width)
+    each = spent / _steps(jobs) * 1e6
+    used = _width(bench)
+    return Timing(f"{way}, {width} parties", "moon", True, 1, options.precision, each, lanes=used, gap_to_eager=gap)
 
 
 def _whole_round(trials: list[Trial], bench: Bench) -> None:
@@ -301,7 +236,8 @@ def _timed(device: torch.device, act: Callable[[], Any]) -> float:
 def _gap(plain: Plain, deltas: Sequence[Tensors]) -> float:
     """How far apart two ways ended, as a share of the way gone; the worst party's."""
     worst = 0.0
-    for job, delta, end in zip(plain.jobs, deltas, plain.ends, strict=True):
+    times = len(deltas) // len(plain.jobs)  # the same trial, several times in one stack
+    for job, delta, end in zip(plain.jobs * times, deltas, plain.ends * times, strict=True):
         gone = sub(end.weights, job.state.model.weights)
         worst = max(worst, float(norm(sub(delta, gone)) / norm(gone)))
     return worst

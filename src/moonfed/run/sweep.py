@@ -7,7 +7,7 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.run.compare import read_seeds, top_folder
-from moonfed.run.config import Config, flag_of, make_config
+from moonfed.run.config import Config, flag_of, identity, make_config
 from moonfed.run.data_settings import OWN
 
 MOST = 1000  # trials
@@ -39,6 +39,8 @@ def plan_sweep(
         for seed in numbers:
             run = chosen.get("run", {}) | {"seed": seed}
             trials.append((label, make_config(chosen | {"run": run})))
+    if len({identity(config) for _, config in trials}) < len(trials):
+        raise UserError("two of these settings are the same, 1 and 1.0 for one; ask for each once")
     top = folder or top_folder("sweep", [config for _, config in trials])
     return top, [
         (label, c, top / label.replace(" ", "_").replace("/", "-") / f"seed-{c.run.seed}") for label, c in trials

@@ -156,8 +156,8 @@ def net_spec(config: Config, data: Dataset, own: Own | None = None) -> NetSpec:
         return NetSpec(own.name, shape, data.classes, config.model.projection, own)
     if config.model.model not in ENCODERS:
         raise UserError(
-            f"the encoder {config.model.model} is not part of this package, and no code is run because a run folder "
-            "names it; say where it is with --model FILE.py:NAME"
+            f"the encoder {config.model.model} is not part of this package; it works where --model FILE.py:NAME names "
+            "it (run, compare, sweep, predict, export): no code is run because a run folder or a coordinator names it"
         )
     takes = ENCODERS[config.model.model].takes
     is_words = takes == "words"
@@ -232,24 +232,30 @@ def set_up(config: Config, bench: Bench) -> Trial:
     """Set a trial up before its first round, from resolved settings."""
     data = bench.data
     parts = split_rows(config, data)
-    batch = config.train.batch
-    assert batch is not None
-    small = min(range(len(parts)), key=lambda party: len(parts[party]))
-    if len(parts[small]) < batch:
-        natural = config.data.partition == "natural"
-        raise UserError(
-            f"party {party_name(config, data, small)} has {len(parts[small])} rows, fewer than a batch of {batch}; "
-            f"use --batch {len(parts[small])} or smaller" + ("" if natural else f", or --floor {batch}")
-        )
     counts = class_counts(data.labels.cpu().numpy(), parts, data.classes)
     facts = [Facts(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]
+    trial = begun(config, data, parts, facts, bench.own)
+    trial.frozen = other_tensors(bench.nets.frozen, trial.state.model)
+    trial.held = held_rows(config, data)
+    return trial
+
+
+def begun(config: Config, data: Dataset, parts: list[Rows], facts: list[Facts], own: Own | None = None) -> Trial:
+    """Put a trial before its first round; where parties are elsewhere there are facts of them and no parts."""
+    batch = config.train.batch
+    assert batch is not None
+    small = min(facts, key=lambda fact: fact.rows)
+    if small.rows < batch:
+        natural = config.data.partition == "natural"
+        raise UserError(
+            f"party {party_name(config, data, small.party)} has {small.rows} rows, fewer than a batch of {batch}; "
+            f"use --batch {small.rows} or smaller" + ("" if natural else f", or --floor {batch}")
+        )
     settings = config.algorithm
     algorithm = make_algorithm(settings.name, settings.server, settings.options)
-    device, spec = data.inputs.device, net_spec(config, data, bench.own)
+    device, spec = data.inputs.device, net_spec(config, data, own)
     model = fresh_model(spec, config.run.seed, "model", device)
     trial = Trial(config, algorithm, device, spec, parts, facts, Cohorts(config, facts), State(model, {}, {}))
-    trial.frozen = other_tensors(bench.nets.frozen, model)
-    trial.held = held_rows(config, data)
     sent, kept = algorithm.server.init(model, trial.fresh)
     trial.state = State(model, sent, kept)
     return trial

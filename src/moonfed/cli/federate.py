@@ -1,0 +1,193 @@
+"""moonfed federate, federation and site: the same algorithms between real sites, over Flower."""
+
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moonfed.cli.closing import close
+from moonfed.cli.display import showing, stderr
+from moonfed.cli.flags import Json, Values, configured, with_settings
+from moonfed.core.errors import UserError
+
+federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start.")
+site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
+
+SECTIONS = ("algorithm", "data", "model", "train", "cohort", "run")
+PANEL = "Waiting and refusing"
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a name in runs/")]
+File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, with the same sites")]
+Deadline = Annotated[
+    float, typer.Option(min=1, help="most seconds that a round waits for replies", rich_help_panel=PANEL)
+]
+Quorum = Annotated[
+    float, typer.Option(min=0.001, max=1, help="share of the cohort that a round needs", rich_help_panel=PANEL)
+]
+Attempts = Annotated[
+    int, typer.Option(min=1, help="times that a round without quorum is asked for", rich_help_panel=PANEL)
+]
+Patience = Annotated[
+    float, typer.Option(min=0, help="seconds that a site which left may take to come back", rich_help_panel=PANEL)
+]
+Norm = Annotated[
+    float,
+    typer.Option(
+        "--norm-limit",
+        min=0,
+        help="refuse updates so many times the median long; 0: none",
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+@with_settings(SECTIONS, without=("data_parties",))
+def federate(
+    given: Values,
+    sites: Annotated[int, typer.Option("--sites", min=1, max=64, help="number of sites")] = 3,
+    out: Out = None,
+    config: File = None,
+    set: Set = None,
+    resume: Resume = False,
+    json: Json = False,
+    deadline: Deadline = 600,
+    quorum: Quorum = 0.5,
+    attempts: Attempts = 3,
+    patience: Patience = 30,
+    norm: Norm = 10,
+) -> None:
+    """Run a real federation on this machine, over Flower with TLS and keys: moonfed federate --sites 3 --rounds 2."""
+    given.setdefault("data", {})["parties"] = str(sites)
+    settings = configured(given, config, set or [])
+    _need_flower()
+    from moonfed.federation.here import federate_here
+    from moonfed.federation.settings import FederationSettings
+
+    waiting = FederationSettings(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm)
+    with showing() as display:
+        outcome = federate_here(settings, sites, out, resume, waiting, display.start, display.after_round, display.say)
+    close(outcome, json)
+
+
+@federation.command("init")
+def init_federation(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's new folder")],
+    host: Annotated[str, typer.Option("--host", help="name or address by which the sites reach this machine")],
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="port that the coordinator listens on")] = 9443,
+    days: Annotated[int, typer.Option("--days", min=1, help="days for which the certificates are good")] = 365,
+) -> None:
+    """Make a coordinator's folder: certificates, keys, and the invitation that every site gets."""
+    _need_flower()
+    from moonfed.federation.places import make_home
+
+    home = make_home(folder, host, port, days)
+    typer.echo(f"made {folder}; give {home.invitation} to every site, then: moonfed federation admit {folder} NAME KEY")
+
+
+@federation.command()
+def admit(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
+    name: Annotated[str, typer.Argument(help="the site's name")],
+    key: Annotated[Path, typer.Argument(metavar="KEY.pub", help="the public key that moonfed site init made there")],
+) -> None:
+    """Put a site's public key on the allow-list."""
+    _need_flower()
+    from moonfed.federation.places import Home
+
+    _there(folder)
+    Home(folder).admit(name, key)
+    typer.echo(f"{name} may take part; {len(Home(folder).allowed())} sites on the list")
+
+
+@federation.command("start")
+@with_settings(SECTIONS, without=("data_parties",))
+def start_federation(
+    given: Values,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
+    listen: Annotated[str, typer.Option("--listen", metavar="HOST", help="address to listen on")] = "0.0.0.0",
+    out: Out = None,
+    config: File = None,
+    set: Set = None,
+    resume: Resume = False,
+    json: Json = False,
+    deadline: Deadline = 600,
+    quorum: Quorum = 0.5,
+    attempts: Attempts = 3,
+    patience: Patience = 30,
+    norm: Norm = 10,
+) -> None:
+    """Run a federation with the sites of the allow-list: moonfed federation start DIR --algorithm moon --out RUN."""
+    _need_flower()
+    from moonfed.federation.here import coordinate
+    from moonfed.federation.places import Home
+    from moonfed.federation.settings import FederationSettings
+
+    _there(folder)
+    home = Home(folder)
+    given.setdefault("data", {})["parties"] = str(len(home.allowed()))
+    settings = configured(given, config, set or [])
+    waiting = FederationSettings(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm)
+    with showing() as display:
+        outcome = coordinate(
+            home, listen, settings, out, resume, waiting, display.start, display.after_round, display.say
+        )
+    close(outcome, json)
+
+
+@site.command("init")
+def init_site(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the site's new folder")],
+    invitation: Annotated[Path, typer.Option("--invitation", metavar="FILE", help="what the coordinator gave you")],
+    name: Annotated[str, typer.Option("--name", help="this site's name")],
+    npz: Annotated[
+        Path | None, typer.Option("--npz", metavar="FILE", help="this site's rows: images (uint8) and labels")
+    ] = None,
+    share: Annotated[
+        int | None, typer.Option("--share", min=0, help="instead: the rows of this party in the simulated split")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")] = "auto",
+    threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: torch's own choice")] = 0,
+) -> None:
+    """Make a site's folder and its key, which never leaves it."""
+    _need_flower()
+    from moonfed.federation.places import SiteSettings, make_site
+
+    rows = None if npz is None else str(npz.resolve())
+    place = make_site(folder, invitation, SiteSettings(name, share, rows, device, threads))
+    typer.echo(f"made {folder}; send {place.public} to the coordinator, then: moonfed site join {folder}")
+
+
+@site.command()
+def join(folder: Annotated[Path, typer.Argument(metavar="DIR", help="the site's folder")]) -> None:
+    """Take part until Ctrl-C: connect, train when asked, reconnect when the connection is lost."""
+    _need_flower()
+    from moonfed.federation.worker import join as take_part
+
+    if not (folder / "site.json").exists():
+        raise UserError(f"{folder} is no site's folder; make one with moonfed site init")
+    console, stopping = stderr(), [False]
+
+    def stop(number: int, frame: Any) -> None:
+        if stopping[0]:
+            raise KeyboardInterrupt
+        stopping[0] = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    take_part(folder, lambda line: console.print(line, markup=False), lambda: stopping[0])
+    console.print("stopped; what this site remembers is in its folder")
+
+
+def _there(folder: Path) -> None:
+    if not (folder / "invitation.json").exists():
+        raise UserError(f"{folder} is no coordinator's folder; make one with moonfed federation init")
+
+
+def _need_flower() -> None:
+    from moonfed.federation.processes import need_flower
+
+    need_flower()

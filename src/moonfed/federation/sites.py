@@ -1,0 +1,222 @@
+"""The coordinator's side of a round: asks go out, replies come in, and those that are taken settle it.
+
+Updates travel as they are, delta, buffers and slots, and are weighed by the coordinator: which replies are refused
+changes the shares of the others, and norms can be compared before weighing only.
+"""
+
+import math
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from moonfed.core.errors import RunFailed
+from moonfed.core.types import Facts, Tensors
+from moonfed.engines import Done
+from moonfed.federation.ask import ENROL, TRAIN, Ask, Note, ask_note, read_reply
+from moonfed.federation.flat import expected_upload, flat_state
+from moonfed.federation.gate import NONCE_BYTES, Enrolled, Gate, Reply, within_norm
+from moonfed.federation.places import Home
+from moonfed.federation.seal import Claim, Refused, digest, verify
+from moonfed.federation.settings import FederationSettings
+from moonfed.run.cohort import Seat
+from moonfed.run.config import Config
+from moonfed.run.trial import Trial
+
+POLL, LOOK = 0.1, 0.5  # seconds between two looks for replies, and for who is there
+
+
+class Post(Protocol):
+    """Carries notes to sites and back."""
+
+    def present(self) -> dict[str, str]:
+        """Name the sites that are connected, each with a word that changes when it comes anew."""
+        ...
+
+    def send(self, site: str, note: Note) -> None:
+        """Send a note to a site that is present."""
+        ...
+
+    def collect(self) -> list[tuple[str, Note | str]]:
+        """Take what has come: of each reply the site whose connection it came by, and the note or what went wrong."""
+        ...
+
+    def forget(self) -> None:
+        """Wait no longer for what has not come."""
+        ...
+
+
+class Sites:
+    """Parties at other sites."""
+
+    def __init__(
+        self,
+        home: Home,
+        post: Post,
+        settings: FederationSettings,
+        run: str,
+        log: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.key, self.allowed, self.post = home.key(), home.allowed(), post
+        self.settings, self.run, self.log, self.say = settings, run, log, say
+        self.seen: dict[str, float] = {}  # when a site was last connected
+        self.names: list[str] = []  # sites by party
+        self.accepted: dict[int, int] = {}  # by party: its last round that counted
+        self.gate: Gate | None = None
+        self.config = "{}"
+
+    def enrol(self, names: Sequence[str], config: Config, classes: int) -> list[Facts]:
+        """Ask every site for what it holds: its rows and how many there are of each class."""
+        text = config.model_dump_json()
+        found: dict[str, Facts] = {}
+
+        def take(site: str, note: Note, asked: Claim) -> None:
+            claim, numbers, signature = read_reply(note)
+            if claim != asked:
+                raise Refused("not asked", "this is no reply to this ask")
+            verify(self.allowed[site], claim, numbers, {}, signature)
+            counts = tuple(numbers.get(f"class{i}", -1) for i in range(classes))
+            if not all(type(n) is int and n >= 0 for n in counts) or sum(counts) != numbers.get("rows"):
+                raise Refused("impossible rows", f"the {classes} classes do not add up to the rows")
+            found[site] = Facts(names.index(site), int(sum(counts)), tuple(map(int, counts)))
+            self.say(f"{site} is here with {found[site].rows} rows")
+
+        claims = {name: Claim(self.run, 0, secrets.token_hex(NONCE_BYTES), digest({}), name) for name in names}
+        notes = {name: ask_note(self.key, Ask(ENROL, claims[name], config=text), {}) for name in names}
+        self._exchange(notes, lambda site, note: take(site, note, claims[site]), lambda: False)
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise RunFailed(
+                f"{', '.join(missing)} did not enrol within {self.settings.deadline:g} s; "
+                "start them with moonfed site join, or take their keys off the allow-list"
+            )
+        return [found[name] for name in names]
+
+    def ready(self, names: Sequence[str], trial: Trial, accepted: dict[int, int]) -> None:
+        """Say who is which party and which rounds of each have counted."""
+        self.names, self.accepted = list(names), dict(accepted)
+        self.seen = dict.fromkeys(names, time.monotonic()) | self.seen
+        self.config = trial.config.model_dump_json()
+        train = trial.config.train
+        assert train.batch is not None
+        enrolled = {
+            name: Enrolled(self.allowed[name], fact.rows, train.epochs * (fact.rows // train.batch))
+            for name, fact in zip(names, trial.facts, strict=True)
+            if name in self.allowed
+        }
+        self.gate = Gate(self.run, enrolled, train.momentum)
+
+    def train(self, trials: Sequence[Trial]) -> list[dict[int, Done]]:
+        """Train the cohort of a trial's next round; a round without quorum is asked for again, then it fails."""
+        (trial,) = trials
+        seats, round = trial.cohorts.seats(trial.round), trial.round + 1
+        if not seats:
+            return [{}]
+        needed = max(1, math.ceil(self.settings.quorum * len(seats) - 1e-9))
+        for attempt in range(1, self.settings.attempts + 1):
+            done = self._round(trial, seats, needed)
+            if len(done) >= needed:
+                self.accepted |= dict.fromkeys(done, round)
+                return [done]
+            self.say(f"round {round}: {len(done)} of {len(seats)} replies, {needed} are needed (attempt {attempt})")
+        raise RunFailed(
+            f"round {round} got too few replies {self.settings.attempts} times ({needed} of {len(seats)} are needed); "
+            f"what was done up to round {trial.round} is saved: go on with --resume once the sites are back"
+        )
+
+    def _round(self, trial: Trial, seats: Sequence[Seat], needed: int) -> dict[int, Done]:
+        assert self.gate is not None
+        gate, round, flat = self.gate, trial.round + 1, _on_cpu(flat_state(trial.state))
+        like = expected_upload(trial.algorithm.local, trial.state, trial.facts[0], trial.fresh)
+        gate.open(round, digest(flat), like)
+        seat_of = {self.names[seat.party]: seat for seat in seats}
+        notes: dict[str, Note] = {}
+        for site, seat in seat_of.items():
+            base = self.accepted.get(seat.party, 0)
+            ask = Ask(TRAIN, gate.ask(site), base, seat.party, seat.work, self.config)
+            notes[site] = ask_note(self.key, ask, flat)
+        taken: dict[str, Done] = {}
+
+        def take(site: str, note: Note) -> None:
+            claim, numbers, signature = read_reply(note)
+            upload = gate.admit(Reply(site, claim, numbers, note.tensors, signature))
+            steps = upload.steps  # the mean of a loss stands for each of its steps, so that the cohort's mean is right
+            parts = {k.removeprefix("loss/"): v for k, v in numbers.items() if k.startswith("loss/")}
+            losses = {k: torch.tensor([float(v)]).expand(steps) for k, v in parts.items()}
+            taken[site] = Done(upload, {}, losses, numbers.get("gamma"))
+
+        self._exchange(notes, take, lambda: len(taken) >= needed)
+        taken = self._alike(taken, round)
+        if self.settings.norm:
+            kept, refused = within_norm({k: v.upload for k, v in taken.items()}, self.settings.norm, round)
+            for refusal in refused:
+                self._refuse(refusal)
+            taken = {site: taken[site] for site in kept}
+        return {seat.party: taken[site] for site, seat in seat_of.items() if site in taken}
+
+    def _alike(self, taken: dict[str, Done], round: int) -> dict[str, Done]:
+        """Refuse replies whose losses have other names than most have: the log is one table."""
+        names = {site: frozenset(done.losses) for site, done in taken.items()}
+        usual = Counter(names.values()).most_common(1)[0][0] if names else frozenset()
+        for site in [site for site, own in names.items() if own != usual or not own]:
+            self._refuse(Refused("malformed", "its losses have other names than those of the others", site, round))
+            del names[site]
+        return {site: taken[site] for site in names}
+
+    def _exchange(self, notes: dict[str, Note], take: Callable[[str, Note], None], enough: Callable[[], bool]) -> None:
+        """Send notes and take replies until all have answered, or the gone alone are missing and enough did, or late.
+
+        A site that comes anew while it is waited for is asked the very same again.
+        """
+        ends = time.monotonic() + self.settings.deadline
+        waiting, asked, gone, looked = dict(notes), dict[str, str](), list[str](), -math.inf
+        here: dict[str, str] = {}
+        while waiting and (now := time.monotonic()) < ends:
+            if now - looked >= LOOK:
+                here, looked = self.post.present(), now
+                self.seen |= dict.fromkeys(here, now)
+                for site in [site for site in waiting if site in here and asked.get(site) != here[site]]:
+                    self.post.send(site, waiting[site])
+                    asked[site] = here[site]
+            for site, note in self.post.collect():
+                if site not in waiting:
+                    continue
+                try:
+                    if isinstance(note, str) or "refused" in note.words:
+                        said = note if isinstance(note, str) else str(note.words["refused"])
+                        raise Refused("no answer", said)
+                    take(site, note)
+                except Refused as refusal:
+                    self._refuse(Refused(refusal.reason, refusal.detail, site, refusal.round))
+                del waiting[site]
+            left = [site for site in waiting if site not in here]
+            gone = [site for site in left if now - self.seen.get(site, now) > self.settings.patience]
+            if len(gone) == len(waiting) and enough():
+                break
+            time.sleep(POLL)
+        for site in waiting:
+            self._refuse(Refused("no answer", "it is not connected" if site in gone else "not in time", site))
+        self.post.forget()
+
+    def _refuse(self, refusal: Refused) -> None:
+        self.log(refusal.line())
+        self.say(f"without {refusal}")
+
+
+def appended(path: Path) -> Callable[[str], None]:
+    """Make the log of refusals: a line each."""
+
+    def write(line: str) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    return write
+
+
+def _on_cpu(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach().cpu() for name, tensor in tensors.items()}

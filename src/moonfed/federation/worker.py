@@ -1,0 +1,157 @@
+"""A site at work: a Flower node beside it takes messages in, and this process, its rows loaded, answers them.
+
+Flower starts a process a message for the code that the coordinator sends. Here the messages are answered by the
+moonfed that is installed at the site: nothing is imported anew, and no code from elsewhere is run.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+from flwr.app import Context, Message
+from flwr.common.constant import SubStatus
+from flwr.common.serde import context_from_proto
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullAppMessagesRequest, PullTaskInputRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
+
+from moonfed.data.disk import make_folder
+from moonfed.federation.ask import Note
+from moonfed.federation.keys import write_private
+from moonfed.federation.places import SitePlace
+from moonfed.federation.processes import Child, alone, free_port
+from moonfed.federation.site import Site
+from moonfed.federation.wire import content, note_of
+
+POLL = 0.1
+ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+AGAIN = 2.0  # seconds before a node that ended is started anew
+
+
+class Worker:
+    """Answers the messages that a Flower node has taken in."""
+
+    def __init__(self, site: Site, port: int, secret: bytes) -> None:
+        self.site, self.address = site, f"127.0.0.1:{port}"
+        signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE)
+        self.client = self._client(signed)
+
+    def step(self) -> bool:
+        """Answer one message, if there is one; False where there is none or the node does not answer."""
+        try:
+            got = self.client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+            if not got.token:
+                return False
+            self._answer(got.token)
+            return True
+        except httpx.HTTPError:
+            return False
+
+    def _answer(self, token: str) -> None:
+        client = self._client(RuntimeTokenHttpInterceptor(token))
+        beat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+        beat.start()
+        try:
+            message, context = _pulled(client)
+            push_message(client, reply_to(message, self.site), context)
+            push_task_output(client, context, SubStatus.COMPLETED, "")
+        finally:
+            beat.stop()
+            client.close()
+
+    def _client(self, interceptor: Any) -> RuntimeHttpClient:
+        version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
+        return RuntimeHttpClient.from_server_address(self.address, True, None, [version, interceptor])
+
+
+def _pulled(client: RuntimeHttpClient) -> tuple[Message, Context]:
+    """Take a message from the node, which may still be receiving parts of it."""
+    given = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+    TaskIdentity.node_id = given.context.node_id
+    context = context_from_proto(given.context)
+    tree = client.PullMessages(PullAppMessagesRequest()).message_object_trees[0]
+    node = Node(node_id=context.node_id)
+    message = pull_and_inflate_object_from_tree(
+        tree,
+        make_pull_object_fn_protobuf(client.PullObject, node, context.run_id),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, context.run_id),
+        return_type=Message,
+        initial_backoff=POLL / 2,
+        backoff_cap=1.0,
+    )
+    message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower does: a message does not carry its own name
+    return message, context
+
+
+def reply_to(message: Message, site: Site) -> Message:
+    """Answer a message."""
+    note = note_of(message)
+    answer = Note({"refused": note}, {}) if isinstance(note, str) else site.answer(note)
+    return Message(content(answer), reply_to=message)
+
+
+def join(folder: Path, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+    """Take part in a federation until told to stop; a connection that is lost is made anew."""
+    place = SitePlace(folder)
+    with alone(folder, "another moonfed site join"):
+        _take_part(place, Site(place, say), say, stopping)
+
+
+def _take_part(place: SitePlace, site: Site, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+    folder, logs = place.path, place.path / "logs"
+    make_folder(logs)
+    secret = folder / f"node-{os.getpid()}.secret"
+    write_private(secret, secrets.token_bytes(32))
+    node: Child | None = None
+    try:
+        while not stopping():
+            port = free_port()
+            node = Child(_node(place, port, secret), logs / "node.log", folder / "flower")
+            say(f"connecting to {place.address()} as {site.settings.name}")
+            worker = Worker(site, port, secret.read_bytes())
+            while node.alive and not stopping():
+                if not worker.step():
+                    time.sleep(POLL)
+            if not stopping():
+                say(f"connection lost, trying again: {node.last_words()}")
+                _pause(AGAIN, stopping)
+            node.stop()
+    finally:
+        if node is not None:
+            node.stop()
+        secret.unlink(missing_ok=True)
+
+
+def _node(place: SitePlace, port: int, secret: Path) -> list[str]:
+    return [
+        *("-m", "moonfed.federation.node", "supernode", str(os.getpid())),
+        *("--superlink", place.address(), "--root-certificates", str(place.authority)),
+        *("--auth-supernode-private-key", str(place.private)),
+        *("--isolation", "process", "--host", "127.0.0.1", "--port", str(port)),
+        *("--superexec-auth-secret-file", str(secret)),
+    ]
+
+
+def _pause(seconds: float, stopping: Callable[[], bool]) -> None:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends and not stopping():
+        time.sleep(POLL)
