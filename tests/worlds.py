@@ -16,7 +16,7 @@ from moonfed.engines import ENGINES, nets_of
 from moonfed.engines.local import PLAIN
 from moonfed.run.config import Config, make_config
 from moonfed.run.loop import Row, run_rounds
-from moonfed.run.trial import Bench, Trial, build, net_spec, resolve, set_up
+from moonfed.run.trial import Bench, Trial, net_spec, network, resolve, set_up
 
 ROWS = 160
 
@@ -67,7 +67,7 @@ def settings(algorithm: str = "fedavg", **changes: Any) -> Config:
 def bench_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> Bench:
     """Set up data, network and engine."""
     data = data or some_digits()
-    nets = nets_of(build(net_spec(resolve(config, data), data)).to(data.inputs.device))
+    nets = nets_of(network(net_spec(resolve(config, data), data)).to(data.inputs.device))
     return Bench(data, nets, ENGINES[engine](nets, data, PLAIN))
 
 

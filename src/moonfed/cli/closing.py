@@ -11,6 +11,9 @@ from moonfed.run.session import Outcome
 
 def close(outcome: Outcome, json: bool) -> None:
     """Say what became of a run; one that failed or was stopped ends the command with exit code 1."""
+    from moonfed.report.parties import by_party
+    from moonfed.report.table import by_party_table
+
     last = outcome.rows[-1] if outcome.rows else None
     if json:
         said = {"folder": str(outcome.folder), "rounds": len(outcome.rows), "last": last, "failure": outcome.failure}
@@ -20,11 +23,8 @@ def close(outcome: Outcome, json: bool) -> None:
     if not outcome.finished:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
     if last is not None and not json:
-        from moonfed.report.parties import by_party
-        from moonfed.report.table import by_party_table
-
-        where = "rows held out of training" if outcome.config.data.validation else "the test set"
         by_party_table(by_party([("", outcome)]))
+        where = "rows held out of training" if outcome.config.data.validation else "the test set"
         typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
 
 

@@ -1,4 +1,4 @@
-"""moonfed run, compare, sweep, tune, partition, runs, report, bench, reproduce, federate, federation, site, data."""
+"""The commands: run, compare, sweep, tune, partition, runs, predict, export, report, bench and the others."""
 
 import json
 import sys
@@ -14,6 +14,7 @@ from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
 from moonfed.cli.federate import federate, federation, site
 from moonfed.cli.flags import Json, Values, configured, read_settings, with_settings
+from moonfed.cli.model import export, predict
 from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
 from moonfed.cli.tune import tune
@@ -179,6 +180,8 @@ def runs(
 
 
 app.command()(tune)
+app.command()(predict)
+app.command()(export)
 app.command()(report)
 app.command()(bench)
 app.command()(reproduce)

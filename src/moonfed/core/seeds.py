@@ -31,6 +31,21 @@ def published_python(seed: int) -> random.Random:
 
 
 @contextmanager
+def torch_aside(device: torch.device) -> Generator[None]:
+    """Put torch's own streams aside and bring them back afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # pyright: ignore[reportUnknownMemberType]
+        yield
+
+
+def seed_torch(key: int, device: torch.device) -> None:
+    """Begin torch's streams anew from a key; for use with them put aside."""
+    torch.default_generator.manual_seed(key)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(key)
+
+
+@contextmanager
 def torch_seeded(trial: int, *names: str | int) -> Generator[None]:
     """Let torch's layers initialise themselves from a named draw, and leave torch's own stream untouched."""
     with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]

@@ -19,7 +19,12 @@ def gather(
     lay may put the bytes of pictures into another order in memory; they are numbers only after that.
     """
     shape = plan.rows.shape
-    flat = Plan(plan.rows.reshape(-1), plan.crops.reshape(-1, 2), plan.flips.reshape(-1), plan.angles.reshape(-1))
+    flat = plan._replace(
+        rows=plan.rows.reshape(-1),
+        crops=plan.crops.reshape(-1, 2),
+        flips=plan.flips.reshape(-1),
+        angles=plan.angles.reshape(-1),
+    )
     if not data.recipe.changes:
         pixels = data.inputs.index_select(0, flat.rows)
     elif data.inputs.is_cuda or data.recipe.rotate:

@@ -18,6 +18,7 @@ class Plan(NamedTuple):
     crops: Tensor  # int64 [step, batch, 2]: top and left of the crop in the padded picture
     flips: Tensor  # bool [step, batch]
     angles: Tensor  # float64 [step, batch]: degrees, counter-clockwise
+    keys: Tensor  # int64 [step], below 2**31: what dropout draws from
 
 
 def draw_plan(
@@ -39,11 +40,14 @@ def draw_plan(
         for _ in range(epochs)
     ]
     done = max(1, int(work * epochs * shape[0] + 1e-9))
-    return Plan(*(torch.from_numpy(np.concatenate(part)[:done]) for part in zip(*drawn, strict=True)))
+    keys = generator(trial, "dropout", round, party).integers(0, 2**31, size=done)
+    parts = (np.concatenate(part)[:done] for part in zip(*drawn, strict=True))
+    return Plan(*map(torch.from_numpy, (*parts, keys)))
 
 
 def probe_plan(rows: Rows, batch: int, recipe: Recipe) -> Plan:
     """Plan one unaugmented pass over the rows in order, full batches only: what a party's gradient is measured on."""
     order = torch.from_numpy(np.array(rows[: len(rows) // batch * batch])).reshape(-1, batch)
     crops = torch.full((*order.shape, 2), recipe.pad)
-    return Plan(order, crops, torch.zeros_like(order, dtype=torch.bool), torch.zeros_like(order, dtype=torch.float64))
+    still = torch.zeros_like(order, dtype=torch.bool), torch.zeros_like(order, dtype=torch.float64)
+    return Plan(order, crops, *still, torch.arange(len(order)))

@@ -13,6 +13,7 @@ from moonfed.engines.local import Done, Job, Nets
 from moonfed.engines.precision import PRECISIONS, numerics
 from moonfed.engines.sequential import Sequential
 from moonfed.engines.stacked import Options, Stacked
+from moonfed.models import frozen_parts
 
 
 class Engine(Protocol):
@@ -30,8 +31,11 @@ DEFAULT_PRECISION = "tf32"
 
 
 def nets_of(model: nn.Module) -> Nets:
-    """Take a model's code twice, once for training and once frozen; its weights are never read."""
-    return Nets(copy.deepcopy(model).requires_grad_(False).train(), copy.deepcopy(model).requires_grad_(False).eval())
+    """Take a model's code twice, for training and frozen; of its weights only those that never learn count."""
+    training = copy.deepcopy(model).train()
+    for part in frozen_parts(training):
+        part.eval()
+    return Nets(training.requires_grad_(False), copy.deepcopy(model).requires_grad_(False).eval())
 
 
 def pick_device(name: str) -> torch.device:

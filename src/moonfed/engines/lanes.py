@@ -7,6 +7,7 @@ other order. A GPU wants [batch, lane, channel, height, width] and, in 16 bits, 
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function
 from torch.func import vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from moonfed.engines.frozen import MOST, THERE, frozen_conv
@@ -90,6 +92,8 @@ class SideBySide(TorchFunctionMode):
         kwargs = kwargs or {}
         layer = _LAYERS.get(func)
         call = layer(self.layout, *args, **kwargs) if layer else None
+        if call is None and func is F.group_norm:  # vmap cannot tell it in which order its input lies in memory
+            args = (args[0].contiguous(), *args[1:])
         return _Lanes.apply(*call) if call else func(*args, **kwargs)
 
     def each(self, of_one: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +101,9 @@ class SideBySide(TorchFunctionMode):
         of_many = vmap(of_one)
 
         def run(*trees: Any) -> Any:
-            with self:
+            # What a CPU has for attention in one piece does not know vmap; on a GPU it does.
+            plain = sdpa_kernel(SDPBackend.MATH) if self.layout is CPU else nullcontext()
+            with self, plain:
                 return of_many(*trees)
 
         return run

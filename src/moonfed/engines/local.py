@@ -15,6 +15,7 @@ from moonfed.core.types import Optim, Outputs, Slots, Snapshot, State, Tensors, 
 from moonfed.data.augment import gather
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
+from moonfed.engines.noise import begin_step, dropping
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Seen(NamedTuple):
     x: Tensor
     y: Tensor
     anchors: dict[str, Outputs]
+    key: Tensor  # int64: what dropout draws from
 
 
 def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
@@ -152,7 +154,8 @@ def _objective(
     rule = _with_floats(local, fixed.floats)
     # BatchNorm writes into its buffers: it gets a copy made in here, or vmap would see a write from outside.
     buffers = {k: v.clone() for k, v in buffers.items()}
-    out = functional_call(net, (weights, buffers), (seen.x,))
+    with dropping(net, seen.key):
+        out = functional_call(net, (weights, buffers), (seen.x,))
     parts = rule.loss(out, seen.y, weights, seen.anchors, fixed.state, fixed.party)
     return torch.stack(list(parts.values())).sum(), parts, buffers
 
@@ -182,8 +185,9 @@ def gradient_norm(nets: Nets, data: Dataset, job: Job, model: Snapshot) -> Tenso
     _, fixed, anchors = prepare(job)
     x, y = gather(data, on(data, job.probe), next(iter(model.weights.values())).dtype)
     total: Tensors | None = None
-    for xs, ys in zip(x, y, strict=True):
-        seen = Seen(xs, ys, {k: look(nets.frozen, a, xs) for k, a in anchors.items()})
+    for xs, ys, key in zip(x, y, job.probe.keys.to(x.device), strict=True):
+        seen = Seen(xs, ys, {k: look(nets.frozen, a, xs) for k, a in anchors.items()}, key)
+        begin_step(nets.training, key)
         grads, _, _ = gradient(nets.training, job.local, model, seen, fixed)
         total = grads if total is None else tree_map(torch.add, total, grads)
     assert total is not None

@@ -8,6 +8,7 @@ from moonfed.data.augment import gather
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, Seen, conclude, look, on, prepare, reached, step
+from moonfed.engines.noise import begin_step, drawing, listen
 from moonfed.engines.precision import in_precision, numerics
 from moonfed.engines.schedule import CHUNK
 
@@ -16,11 +17,13 @@ class Sequential:
     """Runs each job by itself."""
 
     def __init__(self, nets: Nets, data: Dataset, options: Options = PLAIN) -> None:
-        self.nets, self.data, self.precision = in_precision(nets, options.precision), data, options.precision
+        listen(nets.training, data)
+        self.nets, self.data = in_precision(nets, options.precision), data
+        self.precision = options.precision
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
         """Train every job's party; results come in the order of the jobs."""
-        with numerics(self.precision):
+        with numerics(self.precision), drawing(self.nets.training, self.data.inputs.device):
             return [self._run(job) for job in jobs]
 
     def _run(self, job: Job) -> Done:
@@ -32,7 +35,9 @@ class Sequential:
             seen_by = {k: look(self.nets.frozen, a, x.flatten(0, 1)) for k, a in anchors.items()}
             for s in range(len(x)):
                 now = slice(s * x.shape[1], (s + 1) * x.shape[1])
-                seen = Seen(x[s], y[s], {k: type(out)(*(part[now] for part in out)) for k, out in seen_by.items()})
+                said = {k: type(out)(*(part[now] for part in out)) for k, out in seen_by.items()}
+                seen = Seen(x[s], y[s], said, plan.keys[first + s])
+                begin_step(self.nets.training, seen.key)
                 carry, parts = step(self.nets.training, job.local, carry, seen, fixed)
                 history.append(parts)
         losses = {k: torch.stack([parts[k] for parts in history]).cpu() for k in history[0]}

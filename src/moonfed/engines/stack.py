@@ -15,6 +15,7 @@ from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
 from moonfed.engines.lanes import SideBySide
 from moonfed.engines.local import Carry, Each, Fixed, Nets, Seen, look, step
+from moonfed.engines.noise import begin_step
 from moonfed.engines.traces import Traces
 
 CACHE = 6 * 2**20  # bytes of the widest layer of all lanes: with more, a CPU waits for its memory
@@ -84,6 +85,8 @@ class Stack:
         assert self.seen is not None
         now = tree_map(lambda t: t[:, len(self.losses)], self.seen)
         work, held = self.work, self.held
+        if work.lanes is None:
+            begin_step(work.nets.training, now.key)
 
         def act(carry: Carry, now: Seen, fixed: Fixed) -> tuple[Carry, Tensors]:
             return step(work.nets.training, work.local, carry, now, fixed, work.each)
@@ -136,7 +139,7 @@ def see(work: Work, anchors: dict[str, Snapshot], plan: Plan, through_anchors: b
     dtype = next(iter(work.nets.training.parameters())).dtype
     x, y = gather(work.data, plan, dtype, work.lanes.lay if work.lanes else None)
     if not through_anchors:
-        return Seen(x, y, {})
+        return Seen(x, y, {}, plan.keys)
     at_once = max(1, (BULK if x.is_cuda else CACHE // 4) // (x.shape[0] * x.shape[2] * work.widest))
     looks = work.each(partial(look, work.nets.frozen))
 
@@ -146,7 +149,8 @@ def see(work: Work, anchors: dict[str, Snapshot], plan: Plan, through_anchors: b
 
     seen_by = {k: [through(a, piece) for piece in x.split(at_once, 1)] for k, a in anchors.items()}
     joined = {k: (torch.cat(parts, 1) for parts in zip(*pieces, strict=True)) for k, pieces in seen_by.items()}
-    return Seen(x, y, {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in joined.items()})
+    said = {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in joined.items()}
+    return Seen(x, y, said, plan.keys)
 
 
 def _lone(of_one: Any) -> Any:

@@ -16,6 +16,7 @@ from moonfed.data.plan import Plan
 from moonfed.engines.graphs import CannotCapture, GraphedStack
 from moonfed.engines.lanes import BF16, CPU, FP16, GPU, TF32, SideBySide
 from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, conclude, float_settings, on, prepare, reached
+from moonfed.engines.noise import drawing, draws, listen
 from moonfed.engines.passage import pass_through
 from moonfed.engines.precision import in_precision, numerics
 from moonfed.engines.schedule import CHUNK, Schedule, pick_chunk, pick_width, schedule
@@ -31,6 +32,7 @@ class Stacked:
     """Runs all jobs of one shape as one stack; on a GPU its step is captured as a graph and replayed."""
 
     def __init__(self, nets: Nets, data: Dataset, options: Options = PLAIN) -> None:
+        listen(nets.training, data)
         self.nets, self.data, self.options = in_precision(nets, options.precision), data, options
         self.plain = nets  # for lanes that bring their own precision
         self.cuda = data.inputs.is_cuda
@@ -48,7 +50,7 @@ class Stacked:
         for i, job in enumerate(jobs):
             stacks.setdefault(_shape_of(job), []).append(i)
         done: dict[int, Done] = {}
-        with numerics(self.options.precision):
+        with numerics(self.options.precision), drawing(self.nets.training, self.data.inputs.device):
             for shape, members in stacks.items():
                 results = self._fit(shape, [jobs[i] for i in members])
                 done |= dict(zip(members, results, strict=True))
@@ -65,6 +67,12 @@ class Stacked:
                 self.kept.pop(shape, None)
                 self.uncaptured.add(shape)
                 self.options.say(f"steps run one operation at a time: they cannot be captured ({error})")
+                continue
+            except Exception as refusal:
+                if self.room.get(shape, 1) == 1 or self.most == 1:
+                    raise
+                self._in_turn(refusal)
+                self.room[shape] = 1
                 continue
             self.kept.clear()
             torch.cuda.empty_cache()
@@ -94,7 +102,7 @@ class Stacked:
             self.width = had.width
             return had, schedule(lengths, had.width, chunk)
         work = self._work(shape, local, alone=width == 1)
-        if not self.cuda or shape in self.uncaptured:
+        if not self.cuda or shape in self.uncaptured or draws(self.nets.training):
             return Stack(work, width, chunk, like), schedule(lengths, width, chunk)
         self.kept.pop(shape, None)
         while len(self.kept) >= KEPT:  # the oldest makes room
@@ -132,13 +140,16 @@ class Stacked:
         except Exception as refusal:
             # What fails by itself, too, is no matter of stacking.
             self._tried(self._work(shape, local, alone=True), window, like)
-            why = str(refusal).strip().splitlines()[0][:160]
-            self.options.say(f"parties train in turn: the network or the rule cannot be stacked ({why})")
+            self._in_turn(refusal)
             return 1
         if not self.cuda:
             return max(1, CACHE // (plan.rows.shape[1] * self.widest * 4))
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return max(1, int(0.8 * free / max(1, used * CHUNK)))
+
+    def _in_turn(self, refusal: Exception) -> None:
+        why = (str(refusal).strip() or type(refusal).__name__).splitlines()[0][:160]
+        self.options.say(f"parties train in turn: the network or the rule cannot be stacked ({why})")
 
     def _tried(self, work: Work, window: Plan, like: Held) -> int:
         """Take a first step with one lane, for nothing but to see whether it can be done; return the bytes it took."""
@@ -165,7 +176,8 @@ def widest_layer(net: nn.Module, data: Dataset) -> int:
 
     def note(layer: nn.Module, given: Any, made: Any) -> None:
         nonlocal widest
-        widest = max([widest, *(t.numel() for t in (made if isinstance(made, tuple) else (made,)))])
+        found = made if isinstance(made, tuple | list) else (made,)  # an LSTM gives more than it says
+        widest = max([widest, *(t.numel() for t in found if isinstance(t, torch.Tensor))])
 
     hooks = [layer.register_forward_hook(note) for layer in net.modules()]
     own = next(net.parameters())

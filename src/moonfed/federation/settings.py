@@ -5,6 +5,7 @@ from pydantic import Field
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.run.config import Config, Section
+from moonfed.run.own import is_own
 from moonfed.run.rules import make_algorithm
 
 
@@ -29,5 +30,9 @@ def check_federable(config: Config) -> None:
         raise UserError(f"{name} trains a model a party that never leaves it: there is nothing to federate")
     if config.data.path is not None:
         raise UserError("--data names files of one machine; in a federation each site has its own: moonfed site init")
+    if is_own(config.model.model):
+        raise UserError(
+            f"sites have no encoder {config.model.model}, and run no code that is sent to them; use one of ours"
+        )
     if config.data.validation:
         raise UserError("--validation holds rows out that a coordinator does not have; leave it away in a federation")

@@ -1,6 +1,7 @@
 """Encoders by name, and the one way to put a projection head and an output layer on any of them."""
 
 from moonfed.models.cnn import Cnn
+from moonfed.models.frozen import frozen_parts, other_tensors, trained_tensors
 from moonfed.models.mlp import Mlp
 from moonfed.models.model import Encoder, EncoderSpec, Model
 from moonfed.models.resnet import Resnet8, Resnet18, Resnet50
@@ -17,4 +18,4 @@ ENCODERS: dict[str, type[Encoder]] = {
     "text": Text,
 }
 
-__all__ = ["ENCODERS", "Encoder", "EncoderSpec", "Model"]
+__all__ = ["ENCODERS", "Encoder", "EncoderSpec", "Model", "frozen_parts", "other_tensors", "trained_tensors"]

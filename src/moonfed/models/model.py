@@ -29,10 +29,11 @@ class Encoder(nn.Module):
 class Model(nn.Module):
     """The paper's network (section 3.3.1): encoder, two-layer projection head, output layer."""
 
-    def __init__(self, encoder: Encoder, classes: int, projection: int) -> None:
+    def __init__(self, encoder: nn.Module, classes: int, projection: int, features: int = 0) -> None:
+        """Put heads on an encoder; one that is not ours does not know how many features it gives."""
         super().__init__()
         self.encoder = encoder
-        wide = encoder.features
+        wide = encoder.features if isinstance(encoder, Encoder) else features
         # The output layer sits on the projection itself, with no non-linearity between, as in the authors' code.
         self.projector = (
             nn.Sequential(nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, projection))
@@ -42,7 +43,7 @@ class Model(nn.Module):
         self.head = nn.Linear(projection or wide, classes)
 
     def forward(self, x: Tensor) -> Outputs:  # x: [batch, ...]
-        features = self.encoder(x)
+        features = self.encoder(x).flatten(1)
         projection = self.projector(features)
         return Outputs(features, projection, self.head(projection))
 

@@ -12,13 +12,17 @@ from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.models import ENCODERS
 from moonfed.run.data_settings import OWN, Count, DataSettings, Positive, Section, settled
+from moonfed.run.own import is_own
 from moonfed.run.rules import RuleOptions, check_options
 
 
 class ModelSettings(Section):
     """The network, the same for every algorithm."""
 
-    model: str = Field("auto", description=f"encoder: {', '.join(ENCODERS)}; auto: the one published for the data set")
+    model: str = Field(
+        "auto",
+        description=f"encoder: {', '.join(ENCODERS)}, or your own, FILE.py:NAME; auto: the data set's",
+    )
     norm: Literal["auto", "none", "group", "batch"] = Field(
         "auto", description="normalisation in the encoder: none, group, batch; auto: batch in a resnet, none elsewhere"
     )
@@ -165,7 +169,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> Config:
         ("encoder", config.model.model, {*ENCODERS, "auto"}),
         ("algorithm", config.algorithm.name, ALGORITHMS),
     ):
-        if name not in known:
+        if name not in known and not (kind == "encoder" and is_own(name)):
             raise unknown(kind, name, known)
     low, high = straggler_range(config)
     if low > high:

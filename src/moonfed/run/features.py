@@ -17,8 +17,10 @@ from moonfed.engines.local import look
 from moonfed.run.checkpoint import Checkpoint
 from moonfed.run.config import Config
 from moonfed.run.folder import FINAL
+from moonfed.run.own import Own
 from moonfed.run.record import Record
-from moonfed.run.trial import build, net_spec, resolve
+from moonfed.run.trial import net_spec, resolve
+from moonfed.run.trial import network as built
 
 BATCH = 500
 SHOWN = 10  # classes; more cannot be told apart by their colours
@@ -31,27 +33,27 @@ def sample_rows(data: Dataset, rows: int) -> Tensor:
     return torch.from_numpy(np.sort(drawn))
 
 
-def model_of(record: Record, data: Dataset) -> tuple[str, Snapshot]:
+def model_of(record: Record, data: Dataset, own: Own | None = None) -> tuple[str, Snapshot]:
     """Read the last model of a trial and say which it is: the global one, or party 0's where each has its own."""
-    net = network(record.config, data)
-    own = ALGORITHMS[record.config.algorithm.name].local.own is not None
+    net = network(record.config, data, own)
+    apart = ALGORITHMS[record.config.algorithm.name].local.own is not None
     path = record.folder / FINAL
     if record.finished and path.exists():
         tensors, _ = read_tensors(path)
-        if own:
+        if apart:
             return "party 0", as_model(net, under("party0", tensors), record)
         return "global model", as_model(net, tensors, record)
     checkpoint = Checkpoint(record.folder / "checkpoint")
     committed = checkpoint.manifests()
-    if own or not committed:
+    if apart or not committed:
         raise UserError(f"{record.folder} keeps no model of its last round")
     state, _ = checkpoint.load(committed[0], [])
     return f"global model of round {committed[0].round}", state.model
 
 
-def network(config: Config, data: Dataset) -> nn.Module:
-    """Build the code of a config's network, in eval mode; its weights are never read."""
-    return nets_of(build(net_spec(resolve(config, data), data))).frozen
+def network(config: Config, data: Dataset, own: Own | None = None) -> nn.Module:
+    """Build the code of a config's network, in eval mode, with those of its weights that never learn."""
+    return nets_of(built(net_spec(resolve(config, data, own), data, own))).frozen
 
 
 def as_model(net: nn.Module, tensors: Tensors, record: Record) -> Snapshot:

@@ -168,9 +168,10 @@ def final_tensors(trial: Trial) -> Tensors:
     """The final weights under their names in the network; of each party, if each has its own model."""
     own = trial.algorithm.local.own
     if own is None:
-        return trial.state.model.weights | trial.state.model.buffers
+        return trial.state.model.weights | trial.state.model.buffers | trial.frozen
     models = {f"party{party}": slots[own] for party, slots in sorted(trial.memory.items())}
-    return {k.replace("/weights/", "/").replace("/buffers/", "/"): v for k, v in pack(models).items()}
+    found = {k.replace("/weights/", "/").replace("/buffers/", "/"): v for k, v in pack(models).items()}
+    return found | {f"{name}/{k}": v for name in models for k, v in trial.frozen.items()}
 
 
 def final_stands(path: Path, rounds: int) -> bool:
@@ -216,6 +217,7 @@ def describe(config: Config, data: str, own: Dataset | None = None) -> dict[str,
         "identity": identity(config),
         "config": config.model_dump(mode="json"),
         "data": data,
+        **({} if own is None else {"inputs": _of_inputs(own)}),
         **({} if own is None or own.source is None else _of_own(config, own)),
         "versions": {"python": platform.python_version()} | {k: _version(k) for k in ("moonfed", "torch", "numpy")},
         "machine": {
@@ -226,6 +228,13 @@ def describe(config: Config, data: str, own: Dataset | None = None) -> dict[str,
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
     }
+
+
+def _of_inputs(data: Dataset) -> dict[str, Any]:
+    """Say what a model must know of the rows it was trained on, to be built and asked without them."""
+    shape, kind = list(data.inputs.shape[1:]), str(data.inputs.dtype).removeprefix("torch.")
+    scale = {"mean": list(data.mean), "std": list(data.std)}
+    return {"shape": shape, "kind": kind, "words": data.words, "classes": data.classes} | scale
 
 
 def _of_own(config: Config, data: Dataset) -> dict[str, Any]:

@@ -37,18 +37,20 @@ def run_trials(
     on_start: Callable[[list[Trial]], None] = lambda trials: None,
     after_round: Callable[[int, list[Row]], bool] = lambda round, rows: True,
     say: Callable[[str], None] = lambda line: None,
+    bench: Bench | None = None,
+    noted: Callable[[Trial, Row], None] = lambda trial, row: None,
 ) -> list[Outcome]:
     """Run trials that share data and network, each into its own folder, as one stack where they fit."""
     if any(config.run.tensorboard for config, _ in configs):
         need_tensorboard()
-    bench = open_bench(configs[0][0], len(configs), say)
+    bench = bench or open_bench(configs[0][0], len(configs), say)
     fingerprint = bench.data.fingerprint
-    resolved = [(resolve(config, bench.data), out) for config, out in configs]
+    resolved = [(resolve(config, bench.data, bench.own), out) for config, out in configs]
     trials = [set_up(config, bench) for config, _ in resolved]
     folders = [RunFolder(out or default_folder(config), config, fingerprint, bench.data) for config, out in resolved]
     if len({folder.path.resolve() for folder in folders}) < len(folders):
         raise UserError("two of the runs are the same; ask for each of them once")
-    return carry_out(trials, folders, bench, resume, on_start, after_round)
+    return carry_out(trials, folders, bench, resume, on_start, after_round, noted=noted)
 
 
 def carry_out(
@@ -59,6 +61,7 @@ def carry_out(
     on_start: Callable[[list[Trial]], None],
     after_round: Callable[[int, list[Row]], bool],
     parties: Parties | None = None,
+    noted: Callable[[Trial, Row], None] = lambda trial, row: None,
 ) -> list[Outcome]:
     """Take trials from where their folders say they stand to their last round, committing every one."""
     by_trial = {id(trial): folder for trial, folder in zip(trials, folders, strict=True)}
@@ -79,6 +82,7 @@ def carry_out(
             by_trial[id(trial)].commit(trial, settled)
             if (board := boards.get(id(trial))) is not None:
                 board.write(settled.row)
+            noted(trial, settled.row)
 
         on_start(trials)
         run_rounds(trials, bench, commit, after_round, parties)

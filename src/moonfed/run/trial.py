@@ -12,15 +12,16 @@ from moonfed.core.algorithm import Algorithm
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import torch_seeded
 from moonfed.core.tree import tree_map
-from moonfed.core.types import Facts, Population, Slots, Snapshot, State
+from moonfed.core.types import Facts, Population, Slots, Snapshot, State, Tensors
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.own import own_data
 from moonfed.data.partition import Rows, Split, class_counts, partition
 from moonfed.engines import Engine, Nets, Options, nets_of, pick_device, pick_engine, pick_precision
-from moonfed.models import ENCODERS, EncoderSpec, Model
+from moonfed.models import ENCODERS, EncoderSpec, Model, other_tensors, trained_tensors
 from moonfed.run.cohort import Cohorts
 from moonfed.run.config import Config
 from moonfed.run.data_settings import DataSettings, own_settings
+from moonfed.run.own import Own, is_own, load_own, measured
 from moonfed.run.rules import make_algorithm
 from moonfed.run.validation import hold_out
 
@@ -33,6 +34,7 @@ class Bench(NamedTuple):
     data: Dataset
     nets: Nets
     engine: Engine
+    own: Own | None = None  # the user's encoder, if it is not one of ours
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Trial:
     memory: dict[int, Slots] = field(default_factory=dict)
     round: int = 0  # rounds done
     failure: str | None = None
+    frozen: Tensors = field(default_factory=dict)  # the weights that never learn: the network's, not the state's
 
     @property
     def natural(self) -> bool:
@@ -79,14 +82,19 @@ class NetSpec(NamedTuple):
     shape: EncoderSpec
     classes: int
     projection: int
+    own: Own | None = None
 
 
-def resolve(config: Config, data: Dataset) -> Config:
+def resolve(config: Config, data: Dataset, own: Own | None = None) -> Config:
     """Fill in the settings whose default depends on others."""
     split = _resolved_split(config, data)
     train = config.train.model_copy(update={"batch": config.train.batch or _default_batch(config, data)})
     encoder = data.encoder if config.model.model == "auto" else config.model.model
-    norm = ENCODERS[encoder].norm if config.model.norm == "auto" else config.model.norm
+    encoder = encoder if own is None else own.name
+    ours = ENCODERS.get(encoder)
+    if ours is None and config.model.norm != "auto":
+        raise UserError(f"an encoder of your own has its own normalisation; leave --norm {config.model.norm} away")
+    norm = config.model.norm if config.model.norm != "auto" or ours is None else ours.norm
     model = config.model.model_copy(update={"model": encoder, "norm": norm})
     run = config.run.model_copy(update={"precision": pick_precision(config.run.precision, data.inputs.device)})
     return config.model_copy(update={"data": split, "train": train, "model": model, "run": run})
@@ -130,8 +138,14 @@ def load_data(settings: DataSettings, say: Callable[[str], None] = lambda line: 
     return own_data(settings.path, own_settings(settings), say)
 
 
-def open_bench(config: Config, trials: int = 1, say: Callable[[str], None] = lambda line: None) -> Bench:
-    """Load the data and set up the engine that a config asks for; the engine says what it has to say in a line."""
+def open_bench(
+    config: Config,
+    trials: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+    data: Dataset | None = None,
+    own: Own | None = None,
+) -> Bench:
+    """Load data and encoder, unless given, and set up the engine; it says what it has to say in a line."""
     device = pick_device(config.run.device)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= gpus:
@@ -141,19 +155,29 @@ def open_bench(config: Config, trials: int = 1, say: Callable[[str], None] = lam
         )
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
-    data = load_data(config.data, say).to(device)
-    nets = nets_of(build(net_spec(resolve(config, data), data)).to(device))
-    resolved = resolve(config, data)
+    data = (data or load_data(config.data, say)).to(device)
+    if own is None and is_own(config.model.model):
+        own = load_own(config.model.model)
+    own = own and measured(own, data)
+    resolved = resolve(config, data, own)
+    nets = nets_of(network(net_spec(resolved, data, own)).to(device))
     assert resolved.train.batch is not None
     steps = trials * config.train.rounds * config.train.epochs * len(data.labels) // resolved.train.batch
     long_enough = config.cohort.fraction * steps >= COMPILING_PAYS
     options = Options(config.run.precision, config.run.lanes, config.run.compile and long_enough, say)
-    return Bench(data, nets, pick_engine(config.run.engine, nets, data, options))
+    return Bench(data, nets, pick_engine(config.run.engine, nets, data, options), own)
 
 
-def net_spec(config: Config, data: Dataset) -> NetSpec:
+def net_spec(config: Config, data: Dataset, own: Own | None = None) -> NetSpec:
     """Read the shape of the network from resolved settings and data."""
     shape = EncoderSpec(tuple(data.inputs.shape[1:]), config.model.norm, data.words)
+    if own is not None:
+        return NetSpec(own.name, shape, data.classes, config.model.projection, own)
+    if config.model.model not in ENCODERS:
+        raise UserError(
+            f"the encoder {config.model.model} is not part of this package; it works where --model FILE.py:NAME names "
+            "it (run, compare, sweep, predict, export): no code is run because a run folder or a coordinator names it"
+        )
     takes = ENCODERS[config.model.model].takes
     is_words = takes == "words"
     if is_words != bool(data.words) or (takes == "pictures" and data.inputs.dim() != 4):
@@ -177,15 +201,22 @@ def party_name(config: Config, data: Dataset, party: int) -> str:
 
 def build(spec: NetSpec) -> Model:
     """Build a network; its weights come from torch's stream as it stands."""
+    if spec.own is not None:
+        return Model(spec.own.made(spec.shape), spec.classes, spec.projection, spec.own.features)
     return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
+
+
+def network(spec: NetSpec) -> Model:
+    """Build a network for its code, and for the weights in it that never learn: those are the same for every seed."""
+    with torch_seeded(0, "init", "network"):
+        return build(spec)
 
 
 def fresh_model(spec: NetSpec, seed: int, name: str, device: torch.device) -> Snapshot:
     """Make the random model that a seed and a name decide, drawn on the CPU so that every device gets the same."""
     with torch_seeded(seed, "init", name):
         model = build(spec)
-    snapshot = Snapshot({k: v.detach() for k, v in model.named_parameters()}, dict(model.named_buffers()))
-    return tree_map(lambda t: t.to(device), snapshot)
+    return tree_map(lambda t: t.to(device), trained_tensors(model))
 
 
 def split_rows(config: Config, data: Dataset) -> list[Rows]:
@@ -222,10 +253,13 @@ def set_up(config: Config, bench: Bench) -> Trial:
     parts = split_rows(config, data)
     counts = class_counts(data.labels.cpu().numpy(), parts, data.classes)
     facts = [Facts(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]
-    return begun(config, data, parts, facts)
+    trial = begun(config, data, parts, facts, bench.own)
+    trial.frozen = other_tensors(bench.nets.frozen, trial.state.model)
+    trial.held = held_rows(config, data)
+    return trial
 
 
-def begun(config: Config, data: Dataset, parts: list[Rows], facts: list[Facts]) -> Trial:
+def begun(config: Config, data: Dataset, parts: list[Rows], facts: list[Facts], own: Own | None = None) -> Trial:
     """Put a trial before its first round; where parties are elsewhere there are facts of them and no parts."""
     batch = config.train.batch
     assert batch is not None
@@ -238,10 +272,9 @@ def begun(config: Config, data: Dataset, parts: list[Rows], facts: list[Facts]) 
         )
     settings = config.algorithm
     algorithm = make_algorithm(settings.name, settings.server, settings.options)
-    device, spec = data.inputs.device, net_spec(config, data)
+    device, spec = data.inputs.device, net_spec(config, data, own)
     model = fresh_model(spec, config.run.seed, "model", device)
     trial = Trial(config, algorithm, device, spec, parts, facts, Cohorts(config, facts), State(model, {}, {}))
-    trial.held = held_rows(config, data)
     trial.names = data.party_names if trial.natural else ()
     sent, kept = algorithm.server.init(model, trial.fresh)
     trial.state = State(model, sent, kept)

@@ -1,0 +1,89 @@
+"""What a run's model says of rows to come."""
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from moonfed.api.classifier import BATCH, Classifier, classifier
+from moonfed.data.own import apply
+from moonfed.run.saved import Saved, read_saved
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The probability of each class for each row, with the rows' places and, where they are known, their classes."""
+
+    places: list[str]
+    classes: list[str]
+    probabilities: NDArray[np.float64]  # [row, class]
+    labels: list[str] | None
+
+    @property
+    def predicted(self) -> list[str]:
+        """The likeliest class of each row."""
+        return [self.classes[k] for k in self.probabilities.argmax(1)]
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of rows whose class was found, where the classes are known."""
+        if self.labels is None:
+            return None
+        return float(np.mean([said == is_ for said, is_ in zip(self.predicted, self.labels, strict=True)]))
+
+    def as_csv(self) -> str:
+        """A line a row: its place, its class if that is known, what was predicted, and every probability."""
+        text = io.StringIO()
+        out = csv.writer(text, lineterminator="\n")
+        known = [] if self.labels is None else [self.labels]
+        out.writerow(["row", *["label"] * len(known), "predicted", *(f"p({name})" for name in self.classes)])
+        for place, *values, row in zip(self.places, *known, self.predicted, self.probabilities.tolist(), strict=True):
+            out.writerow([place, *values, *(f"{value:.6g}" for value in row)])
+        return text.getvalue()
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that predict --json prints."""
+        rows = [
+            {"row": place, "predicted": said, "probabilities": dict(zip(self.classes, row, strict=True))}
+            for place, said, row in zip(self.places, self.predicted, self.probabilities.tolist(), strict=True)
+        ]
+        for row, label in zip(rows, self.labels or [], strict=False):
+            row["label"] = label
+        return {"accuracy": self.accuracy, "rows": rows}
+
+
+def predict(
+    run: str | PathLike[str],
+    data: str | PathLike[str],
+    model: str | None = None,
+    skip_bad_rows: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Predictions:
+    """Let the model of a run folder judge the rows of a file or folder that is like the run's data."""
+    saved = read_saved(Path(run), model)
+    found = apply(saved.encoding, Path(data), skip_bad_rows, say)
+    net = load_classifier(saved).model
+    inputs, parts = found.inputs.long() if saved.like.words else found.inputs, list[torch.Tensor]()
+    with torch.no_grad():
+        for part in inputs.split(BATCH):
+            parts.append(net(part).logits.double().softmax(1))
+            say(f"{sum(map(len, parts)):,} of {len(found.inputs):,} rows judged")
+    places = [found.rows.place(row) for row in range(len(found.inputs))]
+    return Predictions(places, list(saved.encoding.classes), torch.cat(parts).numpy(), found.labels)
+
+
+def load(run: str | PathLike[str], model: str | None = None) -> Classifier:
+    """Read the model of a run folder as a plain module; an encoder of one's own is named again, FILE.py:NAME."""
+    return load_classifier(read_saved(Path(run), model))
+
+
+def load_classifier(saved: Saved) -> Classifier:
+    """Make a classifier of what a run folder keeps."""
+    return classifier(saved.model, saved.tensors, saved.like, saved.encoding.classes)
