@@ -1,4 +1,4 @@
-"""moonfed run, compare, sweep, tune, partition, runs, report, bench, reproduce, data."""
+"""moonfed run, compare, sweep, tune, task, partition, runs, report, bench, reproduce, data."""
 
 import json
 import sys
@@ -14,6 +14,7 @@ from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Json, Values, configured, read_settings, with_settings
 from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
+from moonfed.cli.task import task
 from moonfed.cli.tune import tune
 from moonfed.core.errors import RunFailed, UserError
 
@@ -191,6 +192,7 @@ def runs(
 
 
 app.command()(tune)
+app.command()(task)
 app.command()(report)
 app.command()(bench)
 app.command()(reproduce)

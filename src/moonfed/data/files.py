@@ -61,10 +61,10 @@ _ENTRIES = (
         4_741,
         3,
         4,
-        (42,),
+        (30,),
         2_814_665,
         "942cd1ecb5f49d7b667131a32b3dc954b4e45c04615c4e14410dd7c82d54841c",
-        _table(OwnSettings(label="sentiment", party="site", text="text", vocabulary=4000), 64, "sentiment"),
+        _table(OwnSettings(label="sentiment", party="site", text="text", vocabulary=4000, length=30), 64, "sentiment"),
     ),
     FileEntry(
         "spoken-digits",

@@ -68,7 +68,7 @@ def load_spoken(path: Path) -> Dataset:
         heard[test],
         digit[test],
         DIGITS,
-        batch=32,
+        batch=16,
         encoder="sound",
         party=speaker[~test],
         test_party=speaker[test],
