@@ -5,6 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from test_own_docs import PREPARE
+from test_own_docs import run as run_block
 
 from moonfed.cli.main import _main
 from moonfed.data import DATASETS
@@ -31,6 +33,7 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     name = re.search(r"# (\S+\.toml)", toml)
     assert name is not None
     Path(name[1]).write_text(toml)
+    run_block(PREPARE)  # the files of the user's own data
     found = commands()
     known = {"run", "compare", "sweep", "partition", "runs", "report", "bench", "reproduce", "data"}
     assert {line[1] for line in found} == known
@@ -50,7 +53,7 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
         short = SHORT.get(line[1], [])
         if line[1] == "run":
             asked = int(line[line.index("--rounds") + 1]) if "--rounds" in line else 20
-            short = [*short, "--model", "mlp", "--rounds", str(asked // 10)]
+            short = [*short, *([] if "--data" in line else ["--model", "mlp"]), "--rounds", str(asked // 10)]
         monkeypatch.setattr("sys.argv", [*line, *short])
         assert _main() == 0, (line, capsys.readouterr().err)
     folder = Path("runs/mine")

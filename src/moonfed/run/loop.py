@@ -153,9 +153,12 @@ def _non_finite(trial: Trial, seats: list[Seat], done: list[Done]) -> str | None
         bad = (~torch.isfinite(total)).nonzero()
         if len(bad):
             parts = ", ".join(f"{k} {float(v[bad[0, 0]]):g}" for k, v in result.losses.items())
-            return f"the loss of party {seat.party} is not finite at step {int(bad[0, 0]) + 1} {where} ({parts})"
+            step = f"step {int(bad[0, 0]) + 1}"
+            return f"the loss of party {trial.name(seat.party)} is not finite at {step} {where} ({parts})"
         if not finite(_floats(result.upload)):
-            return f"the update of party {seat.party} is not finite after step {result.upload.steps} {where}"
+            return (
+                f"the update of party {trial.name(seat.party)} is not finite after step {result.upload.steps} {where}"
+            )
     return None
 
 

@@ -47,6 +47,7 @@ class Trial:
     facts: list[Facts]
     cohorts: Cohorts
     state: State
+    names: tuple[str, ...] = ()  # of the parties, where they have names
     held: list[Rows] | None = None  # of each party, held out of training, if the models are judged on these
     memory: dict[int, Slots] = field(default_factory=dict)
     round: int = 0  # rounds done
@@ -61,6 +62,10 @@ class Trial:
     def population(self) -> Population:
         """All parties together."""
         return Population(len(self.facts), sum(fact.rows for fact in self.facts))
+
+    def name(self, party: int) -> str:
+        """Call a party by its name, or by its number."""
+        return self.names[party] if party < len(self.names) else str(party)
 
     def fresh(self, name: str) -> Snapshot:
         """Make the trial's random model of a name."""
@@ -79,12 +84,21 @@ class NetSpec(NamedTuple):
 def resolve(config: Config, data: Dataset) -> Config:
     """Fill in the settings whose default depends on others."""
     split = _resolved_split(config, data)
-    train = config.train.model_copy(update={"batch": config.train.batch or data.batch})
+    train = config.train.model_copy(update={"batch": config.train.batch or _default_batch(config, data)})
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     norm = ENCODERS[encoder].norm if config.model.norm == "auto" else config.model.norm
     model = config.model.model_copy(update={"model": encoder, "norm": norm})
     run = config.run.model_copy(update={"precision": pick_precision(config.run.precision, data.inputs.device)})
     return config.model_copy(update={"data": split, "train": train, "model": model, "run": run})
+
+
+def _default_batch(config: Config, data: Dataset) -> int:
+    """The data's own batch; of rows that say whose they are, no more than the smallest party trains on."""
+    if data.party is None or config.data.partition not in ("natural", "auto"):
+        return data.batch
+    rows = int(torch.bincount(data.party, minlength=len(data.party_names)).min())
+    held = max(1, int(config.data.validation * rows + 0.5)) if config.data.validation else 0
+    return max(1, min(data.batch, rows - held))
 
 
 def _resolved_split(config: Config, data: Dataset) -> DataSettings:
@@ -218,6 +232,7 @@ def set_up(config: Config, bench: Bench) -> Trial:
     model = fresh_model(spec, config.run.seed, "model", device)
     trial = Trial(config, algorithm, device, spec, parts, facts, Cohorts(config, facts), State(model, {}, {}))
     trial.held = held_rows(config, data)
+    trial.names = data.party_names if trial.natural else ()
     sent, kept = algorithm.server.init(model, trial.fresh)
     trial.state = State(model, sent, kept)
     return trial

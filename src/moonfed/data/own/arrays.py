@@ -105,17 +105,17 @@ def is_picture(x: Array) -> bool:
     return x.dtype == np.uint8
 
 
-def fit(x: Array) -> dict[str, Any]:
-    """Learn mean and deviation of training rows, for each place of the first axis: a column, a channel."""
-    axes = tuple(k for k in range(x.ndim) if k != 1)
+def fit(x: Array, axis: int = 1) -> dict[str, Any]:
+    """Learn mean and deviation of training rows, for each place of an axis: a column, a channel, a band of pitch."""
+    axes = tuple(k for k in range(x.ndim) if k != axis)
     std = x.std(axis=axes, dtype=np.float64)
     mean = x.mean(axis=axes, dtype=np.float64).tolist()
-    return {"mean": mean, "std": np.where(std > 0, std, 1.0).tolist()}
+    return {"axis": axis, "mean": mean, "std": np.where(std > 0, std, 1.0).tolist()}
 
 
 def encode(x: Array, details: dict[str, Any]) -> Tensor:
     """Standardise numbers."""
-    shape = (1, -1) + (1,) * (x.ndim - 2)
+    shape = [-1 if k == details["axis"] else 1 for k in range(x.ndim)]
     mean, std = (np.asarray(details[key], dtype=np.float64).reshape(shape) for key in ("mean", "std"))
     return torch.from_numpy(((x - mean) / std).astype(np.float32))
 

@@ -60,16 +60,15 @@ def assemble(found: Found, path: str, settings: OwnSettings, say: Say, known: En
         train.kind, settings.label, settings.party, settings.text, classes, parties, train.scheme, fit(train, settings)
     )
     data = _dataset(name_of(path), train, test, made)
-    for line in (*train.notes, *(test.notes if test.name != train.name else ())):
+    held = settings.test is None and found.test is None
+    for line in (*train.notes, *(() if held else test.notes)):
         say(line)
     by = f", {len(parties)} parties" if parties else ""
-    own = "held out" if test.name == train.name else f"in {test.name}"
     say(
-        f"{found.name}: {len(train):,} training rows and {len(test):,} test rows ({own}), {told(made)}, "
-        f"{len(classes)} classes{by}"
+        f"{found.name}: {len(train):,} training rows and {len(test):,} test rows "
+        f"({'held out' if held else test.name}), {told(made)}, {len(classes)} classes{by}"
     )
-    left = skipped(whole, test if settings.test or found.test else None)
-    facts = {"path": path, "kind": train.kind, "skipped": left}
+    facts = {"path": path, "kind": train.kind, "skipped": skipped(whole, None if held else test)}
     return replace(data, encoding=made.as_json(), source=facts)
 
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from moonfed.core.errors import UserError, unknown
 
 Cells = list[str | None]
 Columns = dict[str, Cells]
+Held = Mapping[str, Sequence[str | None]]
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 MANY = 100  # different values of a category, from which on it may be a name or a number of the row
@@ -22,7 +23,7 @@ _WITH_COMMA = re.compile(r"[+-]?\d[\d.]*(,\d+)+(\.\d+)?")
 _ENDLESS = {"inf", "+inf", "-inf", "infinity", "-infinity"}
 
 
-def kinds_of(columns: Columns, categories: Sequence[str], name: str) -> dict[str, str]:
+def kinds_of(columns: Held, categories: Sequence[str], name: str) -> dict[str, str]:
     """Tell columns of numbers from categories: more than half of what a column of numbers holds are numbers."""
     for wanted in categories:
         if wanted not in columns:
@@ -30,7 +31,20 @@ def kinds_of(columns: Columns, categories: Sequence[str], name: str) -> dict[str
     return {k: "category" if k in categories or not _of_numbers(v) else "number" for k, v in columns.items()}
 
 
-def _of_numbers(cells: Cells) -> bool:
+def _whole(cells: Sequence[str | None]) -> NDArray[np.float64] | None:
+    """Read a column of nothing but finite numbers at once; None for any other."""
+    if None in cells or any("_" in cell for cell in cells if cell):
+        return None
+    try:
+        numbers = np.array(cells, dtype=np.float64)
+    except ValueError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _of_numbers(cells: Sequence[str | None]) -> bool:
+    if len(cells) and _whole(cells) is not None:
+        return True
     there = [cell for cell in cells if not _missing(cell)]
     meant = sum(_meant(cell) for cell in there if cell is not None)
     return bool(there) and 2 * meant > len(there)
@@ -44,11 +58,11 @@ def _missing(cell: str | None) -> bool:
     return cell is None or cell.lower() in MISSING
 
 
-def bad_cells(columns: Columns, kinds: dict[str, str]) -> dict[int, str]:
+def bad_cells(columns: Held, kinds: dict[str, str]) -> dict[int, str]:
     """Find the rows with a cell in a column of numbers that is neither a number nor missing."""
     bad: dict[int, str] = {}
     for name, cells in columns.items():
-        if kinds.get(name) == "number":
+        if kinds.get(name) == "number" and _whole(cells) is None:
             for row, cell in enumerate(cells):
                 if cell is not None and not _NUMBER.fullmatch(cell) and not _missing(cell):
                     bad.setdefault(row, f"{name} {_brief(cell)} {_trouble(cell)}")
@@ -67,7 +81,7 @@ def _brief(cell: str) -> str:
     return f'"{cell}"' if len(cell) <= 30 else f'"{cell[:27]}..."'
 
 
-def fit(columns: Columns, kinds: dict[str, str], name: str) -> dict[str, Any]:
+def fit(columns: Held, kinds: dict[str, str], name: str) -> dict[str, Any]:
     """Learn from training rows how a table becomes numbers."""
     made: list[dict[str, Any]] = []
     for column, cells in columns.items():
@@ -86,7 +100,7 @@ def fit(columns: Columns, kinds: dict[str, str], name: str) -> dict[str, Any]:
     return {"columns": made}
 
 
-def _fit_number(cells: Cells) -> dict[str, Any]:
+def _fit_number(cells: Sequence[str | None]) -> dict[str, Any]:
     numbers = _numbers(cells)
     there = numbers[~np.isnan(numbers)]
     mean = float(there.mean()) if len(there) else 0.0
@@ -98,7 +112,7 @@ def _width(column: dict[str, Any]) -> int:
     return len(column["values"]) if column["kind"] == "category" else 1 + column["missing"]
 
 
-def encode(columns: Columns, details: dict[str, Any]) -> Tensor:
+def encode(columns: Held, details: dict[str, Any]) -> Tensor:
     """Turn cells into numbers: [row, number]."""
     rows = len(next(iter(columns.values())))
     parts: list[NDArray[np.float32]] = []
@@ -121,7 +135,10 @@ def encode(columns: Columns, details: dict[str, Any]) -> Tensor:
     return torch.from_numpy(np.concatenate(parts, axis=1))
 
 
-def _numbers(cells: Cells) -> NDArray[np.float64]:
+def _numbers(cells: Sequence[str | None]) -> NDArray[np.float64]:
+    whole = _whole(cells)
+    if whole is not None:
+        return whole
     return np.array([math.nan if cell is None or _missing(cell) else float(cell) for cell in cells], dtype=np.float64)
 
 

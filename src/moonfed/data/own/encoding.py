@@ -11,7 +11,7 @@ from torch import Tensor
 from moonfed.core.errors import UserError
 from moonfed.data.own import arrays, columns, words
 from moonfed.data.own.found import Found
-from moonfed.data.own.settings import PICTURES, SOUND, TABLE, TEXT, OwnSettings
+from moonfed.data.own.settings import NUMBERS, PICTURES, SOUND, TABLE, TEXT, OwnSettings
 
 VERSION = 1
 
@@ -61,7 +61,9 @@ def fit(train: Found, settings: OwnSettings) -> dict[str, Any]:
         assert isinstance(content, list)
         return words.fit(content, settings.vocabulary, settings.length)
     assert isinstance(content, np.ndarray)
-    return arrays.fit(content)
+    if not settings.standardise and train.kind == NUMBERS:
+        return {"axis": 1, "mean": [0.0] * content.shape[1], "std": [1.0] * content.shape[1]}
+    return arrays.fit(content, axis=2 if train.kind == SOUND else 1)
 
 
 def encode(found: Found, encoding: Encoding) -> Tensor:

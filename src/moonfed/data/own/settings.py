@@ -22,3 +22,4 @@ class OwnSettings:
     seconds: float | None = None  # of sounds
     vocabulary: int = 10_000  # most words that are told apart
     length: int | None = None  # most words of a text that are read
+    standardise: bool = True  # numbers of arrays; from Python they may be ready as they are

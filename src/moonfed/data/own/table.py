@@ -15,7 +15,7 @@ from moonfed.data.own.settings import TABLE, TEXT, OwnSettings
 
 Scheme = dict[str, Any] | None
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt")
-TIMES = 6.0  # bytes of memory that a byte of a CSV file takes while it is read
+TIMES = 12.0  # bytes of memory that a byte of a CSV file takes while it is read
 _MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a zip archive or spreadsheet", b"\x1f\x8b": "gzip"}
 
 
@@ -154,7 +154,7 @@ def _taken(table: Table, columns: Columns, wanted: str | None, needed: bool) -> 
         return None
     if wanted not in columns:
         if needed:
-            raise unknown(f"column of {table.name}", wanted, columns)
+            raise unknown(f"column of {table.name}", wanted, table.columns)
         return None
     return columns.pop(wanted)
 
