@@ -39,14 +39,19 @@ def _row(item: dict[str, Any]) -> str:
     if over is None:
         return f"| {item['method']} | failed | | | |"
     by_seed = " ".join(f"{100 * value:.1f}" for value in item["by_seed"].values())
-    cells = [item["method"], _interval(over, " %"), by_seed]
-    cells += ["", ""] if gap is None else [_interval(gap, " points", "+"), gap["verdict"]]
+    cells = [item["method"], _accuracy(over), by_seed]
+    cells += ["", ""] if gap is None else [_gap(gap), gap["verdict"]]
     return f"| {' | '.join(cells)} |"
 
 
-def _interval(over: dict[str, Any], unit: str, sign: str = "") -> str:
-    mean = f"{100 * over['mean']:{sign}.1f}{unit}"
-    return mean if over["low"] is None else f"{mean} ({100 * over['low']:{sign}.1f} to {100 * over['high']:{sign}.1f})"
+def _accuracy(over: dict[str, Any]) -> str:
+    ends = "" if over["low"] is None else f" ({100 * over['low']:.1f} to {100 * over['high']:.1f})"
+    return f"{100 * over['mean']:.1f} %{ends}"
+
+
+def _gap(over: dict[str, Any]) -> str:
+    ends = "" if over["low"] is None else f" ({100 * over['low']:+.2f} to {100 * over['high']:+.2f})"
+    return f"{100 * over['mean']:+.2f} points{ends}"
 
 
 def _party(at: AtParty) -> str:
