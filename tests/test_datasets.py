@@ -185,7 +185,8 @@ def test_the_cache_is_where_the_system_keeps_caches_unless_told_otherwise(
 
 def test_list_says_what_is_here_and_where_the_rest_comes_from(cache: Path, home: Home) -> None:
     listed = {item["name"]: item for item in moonfed("data", "list", "--json").value}
-    assert list(listed) == ["digits", "cifar10", "cifar100", "tinyimagenet", "fashionmnist"] == list(DATASETS)
+    pictures = ["digits", "cifar10", "cifar100", "tinyimagenet", "fashionmnist"]
+    assert list(listed) == [*pictures, "flights", "sentiment", "spoken-digits"] == list(DATASETS)
     assert listed["digits"]["state"] == "built in"
     assert {item["state"] for name, item in listed.items() if name != "digits"} == {"not here"}
     assert (listed["tinyimagenet"]["train"], listed["tinyimagenet"]["test"]) == (100_000, 10_000)

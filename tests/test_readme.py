@@ -11,6 +11,7 @@ from test_own_docs import run as run_block
 from moonfed.cli.main import _main
 from moonfed.data import DATASETS
 from moonfed.run.speed import PROFILES
+from moonfed.run.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
@@ -20,6 +21,7 @@ SHORT = {
     "federate": ["--epochs", "1", "--model", "mlp"],
     "compare": QUICK,
     "sweep": QUICK,
+    "tune": QUICK,
     "report": ["--tsne", "0"],
 }
 
@@ -41,7 +43,8 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     Path(name[1]).write_text(toml)
     run_block(PREPARE)  # the files of the user's own data
     found = commands()
-    known = {"run", "compare", "sweep", "partition", "runs", "report", "bench", "reproduce", "data", "federate"}
+    known = {"run", "compare", "sweep", "tune", "partition", "runs", "report", "bench", "reproduce", "data", "task"}
+    known |= {"federate"}
     assert {line[1] for line in found} == known
     monkeypatch.setitem(
         PROFILES, "cpu", PROFILES["cpu"]._replace(rows=1280, check_epochs=1, epochs=1, repeats=1, warm=0)
@@ -50,6 +53,9 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
         if words[1] == "data":  # what it fetches is not for a test without a network; tests/test_datasets.py has that
             assert words[2] == "get"
             assert words[3] in DATASETS
+            continue
+        if words[1] == "task":  # its data is fetched; tests/test_tasks.py runs all of them on rows made there
+            assert words[2] in TASKS
             continue
         if words[1] == "reproduce":
             monkeypatch.setattr("sys.argv", [*words, *([] if "smoke" in words else ["--scale", "smoke"])])

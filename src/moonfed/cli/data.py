@@ -41,7 +41,9 @@ def list_sets(json: Annotated[bool, typer.Option("--json", help="print one JSON 
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="cifar10, cifar100, tinyimagenet or fashionmnist")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="cifar10, flights, sentiment, ...; moonfed data list has them all")
+    ],
     given: Annotated[
         Path | None, typer.Option("--from", metavar="PATH", help="official archive or folder that you have already")
     ] = None,
@@ -68,16 +70,18 @@ def check(
     ] = None,
 ) -> None:
     """Read what is in the cache and verify it again."""
-    from moonfed.data.cache import cache_folder, is_here, path_of, recheck
-    from moonfed.data.catalogue import CATALOGUE
+    from moonfed.data.cache import cache_folder, is_here, path_of
+    from moonfed.data.obtain import checked
+    from moonfed.data.sources import ORIGINS
 
-    if name is not None and name not in CATALOGUE:
-        raise unknown("data set to check", name, CATALOGUE)
-    asked = [CATALOGUE[name]] if name else [entry for entry in CATALOGUE.values() if is_here(entry)]
+    if name is not None and name not in ORIGINS:
+        raise unknown("data set to check", name, ORIGINS)
+    entries = [origin.entry for origin in ORIGINS.values()]
+    asked = [ORIGINS[name].entry] if name else [entry for entry in entries if is_here(entry)]
     problems: list[str] = []
     for entry in asked:
         try:
-            facts = recheck(entry)
+            facts = checked(entry)
         except UserError as error:
             if not is_here(entry):
                 raise
@@ -123,7 +127,7 @@ def described() -> list[dict[str, Any]]:
                 "classes": entry.classes,
                 "shape": list(entry.shape),
                 "size": entry.size,
-                "sources": [source.title for source in origin.sources],
+                "sources": [source.title for source in origin.sources] or [f"{origin.by_hand}, with --from"],
             }
             | state_of(entry)
         )

@@ -1,4 +1,4 @@
-"""The commands: run, compare, sweep, tune, partition, runs, predict, export, report, bench and the others."""
+"""The commands: run, compare, sweep, tune, task, partition, runs, predict, export, report, bench and the others."""
 
 import json
 import sys
@@ -17,6 +17,7 @@ from moonfed.cli.flags import Json, Values, configured, read_settings, with_sett
 from moonfed.cli.model import export, predict
 from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
+from moonfed.cli.task import task
 from moonfed.cli.tune import tune
 from moonfed.core.errors import RunFailed, UserError
 
@@ -182,6 +183,7 @@ def runs(
 app.command()(tune)
 app.command()(predict)
 app.command()(export)
+app.command()(task)
 app.command()(report)
 app.command()(bench)
 app.command()(reproduce)

@@ -100,10 +100,11 @@ def opened(path: Path, top: str) -> Iterator[Shelf]:
         yield Zip(archive, top)
 
 
-def read_tar(path: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
-    """Read members of a tar file on the disk, each of at most so many bytes."""
+def read_tar(path: Path | IO[bytes], wanted: Mapping[str, int]) -> dict[str, bytes]:
+    """Read members of a tar file on the disk or in memory, each of at most so many bytes."""
     try:
-        with tarfile.open(path, "r:*") as archive:
+        on_disk = isinstance(path, Path)
+        with tarfile.open(path if on_disk else None, "r:*", None if on_disk else path) as archive:
             return _wanted(archive, wanted)
     except TAR_ERRORS as error:
         raise SourceError(f"it is no tar file that can be read: {short(error)}") from None

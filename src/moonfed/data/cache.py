@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import platformdirs
@@ -26,12 +27,26 @@ def cache_folder() -> Path:
     return Path(own).expanduser() if own else platformdirs.user_cache_path("moonfed", appauthor=False)
 
 
-def path_of(entry: Entry) -> Path:
+class Named(Protocol):
+    """A data set with a file in the cache."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def file(self) -> str:
+        """What its file is called."""
+        ...
+
+
+def path_of(entry: Named) -> Path:
     """Name the file of a data set."""
-    return cache_folder() / f"{entry.name}.safetensors"
+    return cache_folder() / entry.file
 
 
-def is_here(entry: Entry) -> bool:
+def is_here(entry: Named) -> bool:
     """Whether the cache has a file of a data set; it is not read."""
     try:
         return path_of(entry).exists()
@@ -77,12 +92,12 @@ def recheck(entry: Entry) -> dict[str, str]:
     try:
         verify(entry, Pictures(**arrays))
     except SourceError as error:
-        raise _again(entry, f"{path_of(entry)} is damaged: {error}") from None
+        raise again(entry.name, f"{path_of(entry)} is damaged: {error}") from None
     return facts
 
 
 @contextmanager
-def held(entry: Entry) -> Iterator[None]:
+def held(entry: Named) -> Iterator[None]:
     """Keep other processes from getting the same data set; the system lets go when this one dies, however it dies."""
     path = cache_folder() / f".{entry.name}.lock"
     with writing(path):
@@ -117,11 +132,12 @@ def _read(entry: Entry) -> tuple[Tensors, dict[str, str]]:
     try:
         tensors, facts = read_tensors(path)
     except UserError as error:
-        raise _again(entry, str(error)) from None
+        raise again(entry.name, str(error)) from None
     if facts.get("format") != FORMAT or set(tensors) != set(Pictures._fields):
-        raise _again(entry, f"{path} was written by another version of moonfed")
+        raise again(entry.name, f"{path} was written by another version of moonfed")
     return tensors, facts
 
 
-def _again(entry: Entry, problem: str) -> UserError:
-    return UserError(f"{problem}; get it again with: moonfed data get {entry.name}")
+def again(name: str, problem: str) -> UserError:
+    """Make the error for a file that is of no use any more."""
+    return UserError(f"{problem}; get it again with: moonfed data get {name}")

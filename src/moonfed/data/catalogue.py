@@ -40,6 +40,11 @@ class Entry:
     encoder: str = "cnn"  # the published one
 
     @property
+    def file(self) -> str:
+        """Its file in the cache."""
+        return f"{self.name}.safetensors"
+
+    @property
     def size(self) -> int:
         """Bytes of the pictures and labels in the cache."""
         return (self.train + self.test) * (int(np.prod(self.shape)) + 8)

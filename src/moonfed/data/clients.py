@@ -1,20 +1,22 @@
-"""Package registries, through their own clients: npm and apt fetch and verify a package in their own way."""
+"""Package registries, through their own clients: npm, apt and pip fetch and verify a package in their own way."""
 
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from moonfed.data.archive import read_tar_stream
-from moonfed.data.disk import short
+from moonfed.data.disk import short, write_bytes
 from moonfed.data.watch import SourceError, Watch
 
 NPM = ("--ignore-scripts", "--loglevel=error", "--no-update-notifier")
 NPM_WAITS = ("--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
+PIP = ("--no-deps", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--retries=2", "--timeout=15")
 BEAT = 0.25  # seconds between two looks at a client
 
 
@@ -28,6 +30,30 @@ def apt_download(package: str, folder: Path, watch: Watch) -> Path:
     """Fetch a Debian package, a .deb file, into an empty folder; nothing is installed."""
     said = _run(["apt-get", "download", package], folder, watch)
     return _only(folder, "*.deb", said)
+
+
+def pip_download(package: str, sha256: str, folder: Path, watch: Watch) -> Path:
+    """Fetch the source archive of a Python package, a .tar.gz file, into an empty folder; nothing is installed.
+
+    To name an archive's requirements pip asks the archive's own build script, so it is told the archive's SHA-256 and
+    refuses any other before it looks inside.
+    """
+    name, wanted = package.partition("==")[0], folder / "wanted.txt"
+    write_bytes(wanted, f"{package} --hash=sha256:{sha256}\n".encode())
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-binary",
+        name,
+        "--require-hashes",
+        "-r",
+        wanted.name,
+        *PIP,
+    ]
+    said = _run(command, folder, watch, f"pip download {package}")
+    return _only(folder, "*.tar.gz", said)
 
 
 def read_deb(path: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
@@ -45,9 +71,9 @@ def read_deb(path: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
             unpacking.kill()
 
 
-def _run(command: Sequence[str], folder: Path, watch: Watch) -> str:
+def _run(command: Sequence[str], folder: Path, watch: Watch, called: str = "") -> str:
     """Run a client in a folder and return its last words; what it fails with is the source's error."""
-    program, what = _program(command[0]), " ".join(command[:3])
+    program, what = _program(command[0]), called or " ".join(command[:3])
     log = folder / "client.log"
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -111,9 +137,9 @@ def _only(folder: Path, pattern: str, said: str) -> Path:
 
 
 def _last_words(text: str) -> str:
-    """Find the line that says what went wrong: npm's first that is more than a code, apt's first error, or the last."""
+    """Find the line that says what went wrong: npm's first that is more than a code, another's first, or the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for mark in ("npm error ", "npm ERR! ", "E: "):
+    for mark in ("npm error ", "npm ERR! ", "E: ", "ERROR: "):
         errors = [line.removeprefix(mark) for line in lines if line.startswith(mark)]
         errors = [line for line in errors if line.split()[0] not in ("code", "syscall", "errno", "path")]
         if errors:

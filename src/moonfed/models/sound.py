@@ -13,19 +13,20 @@ class Sound(Encoder):
     """
 
     features = 64
+    norm = "group"
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
         channels, bands, _ = spec.shape
         self.convolutions = nn.Sequential(
-            nn.Conv2d(channels, 16, 3, stride=2, padding=1),
-            norm_layer(spec.norm, 16),
+            nn.Conv2d(channels, 8, 3, stride=2, padding=1),
+            norm_layer(spec.norm, 8),
             nn.ReLU(),
-            nn.Conv2d(16, 24, 3, padding=1),
-            norm_layer(spec.norm, 24),
+            nn.Conv2d(8, 16, 3, padding=1),
+            norm_layer(spec.norm, 16),
             nn.MaxPool2d(2, ceil_mode=True),
             nn.ReLU(),
-            nn.Conv2d(24, 32, 3, padding=1),
+            nn.Conv2d(16, 32, 3, padding=1),
             norm_layer(spec.norm, 32),
             nn.MaxPool2d(2, ceil_mode=True),
             nn.ReLU(),

@@ -15,15 +15,17 @@ class Text(Encoder):
     """
 
     features = 64
+    norm = "group"
     takes = "words"
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
         self.vectors = nn.Embedding(spec.words + 1, 32)
-        self.neighbours = nn.Linear(3 * 32, 64)
-        # Two numbers alone would be normalised to one and minus one, whatever they were: groups of eight.
-        norm = norm_layer(spec.norm, self.features, flat=True, together=8)
-        self.hidden = nn.Sequential(nn.Linear(2 * 64, self.features), norm, nn.ReLU())
+        nn.init.normal_(self.vectors.weight, std=0.1)  # large ones are noise that plain SGD learns by heart
+        self.neighbours = nn.Linear(3 * 32, 32)
+        # Mean and maximum are each normalised as a whole: groups of two would be one and minus one, whatever they were.
+        norm = norm_layer(spec.norm, 2 * 32, flat=True, together=32)
+        self.hidden = nn.Sequential(norm, nn.Linear(2 * 32, self.features), nn.ReLU())
 
     def forward(self, x: Tensor) -> Tensor:  # x: int64 [batch, place]
         there = (x != 0).unsqueeze(-1).to(self.neighbours.weight.dtype)

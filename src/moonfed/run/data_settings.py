@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 from moonfed.core.errors import UserError
-from moonfed.data import DATASETS
+from moonfed.data import DATASETS, NATURAL
 from moonfed.data.own import OwnSettings, name_of
 from moonfed.data.partition import PARTITIONS
 
@@ -106,7 +106,8 @@ def settled(data: DataSettings) -> DataSettings:
         if given:
             flag = "--" + given[0].replace("_", "-")
             raise UserError(f"{flag} is about your own data; name it with --data PATH")
-        return data.model_copy(update={"partition": "dirichlet"}) if data.partition == "auto" else data
+        usual = "natural" if data.dataset in NATURAL else "dirichlet"
+        return data.model_copy(update={"partition": usual}) if data.partition == "auto" else data
     name = name_of(data.path)
     if "dataset" in data.model_fields_set and data.dataset != name:
         raise UserError(f"--dataset {data.dataset} and --data {data.path} name two data sets; use one of them")
