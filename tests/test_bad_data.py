@@ -36,6 +36,7 @@ def table(lines: list[str], at: int | None = None, bad: str = "") -> bytes:
         ("33,red,1,x,alone", 'people.csv line 5 (party "alone" has no other row'),
         ('33,"red" or so,1,x,a', "people.csv line 5 (wrongly quoted"),
         ('33,"red,1,x,a', "people.csv line 5 (a quote is opened and never closed)"),
+        (f"33,{'r' * 140_000},1,x,a", "people.csv line 5 (a cell of more than 131,072 characters"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line_and_left_out_on_request(bad: str, line: str, place: Path):
@@ -118,6 +119,7 @@ def test_what_is_not_there_or_no_data_is_refused(place: Path):
     (place / "notes.docx").write_bytes(b"x")
     (place / "empty").mkdir()
     assert "did you mean people.csv?" in refuse(place, "run", "--data", "peple.csv")
+    assert "cannot be read: File name too long" in refuse(place, "run", "--data", "x" * 300 + ".csv")
     assert "notes.docx is none of what can be read" in refuse(place, "run", "--data", "notes.docx")
     assert "empty holds no folders of pictures or sounds by class" in refuse(place, "run", "--data", "empty")
     assert "--label is about your own data; name it with --data" in refuse(place, "run", "--label", "kind")

@@ -36,6 +36,7 @@ OUT_OF_RANGE = {
     "server_momentum": ("-0.1", "1"),
     "trim": ("-0.1", "0.5", "1"),
     "lanes": ("-1", "100001"),
+    "validation": ("-0.1", "1"),
     "holdout": ("0", "-0.1", "1"),
     "holdout_seed": ("-1", str(2**32)),
     "seconds": ("0", "-1", "601"),

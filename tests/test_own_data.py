@@ -214,7 +214,9 @@ def test_test_rows_may_be_named(place: Path):
     people(place / "people.csv")
     write_csv(place / "later.csv", ["kind", "weight", "colour", "age"], [["x", 0, "red", 20], ["y", 12, "green", 21]])
     settings = OwnSettings(label="kind", party="site", test="later.csv")
-    data = own_data("people.csv", settings)
+    said: list[str] = []
+    data = own_data("people.csv", settings, said.append)
+    assert said[0] == "later.csv does not say whose its rows are: there is no accuracy by party"
     assert len(data.labels) == 60
     assert data.test_labels.tolist() == [0, 1]
     assert data.test_party is None

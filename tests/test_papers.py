@@ -99,7 +99,7 @@ def test_the_defaults_of_the_settings_are_the_published_ones():
         "temperature": make_config({"algorithm": {"name": "moon"}}).algorithm.options["temperature"],
     }
     assert pairs == {name: setting[name] for name in pairs}
-    assert config.data.partition == "dirichlet"
+    assert make_config({}).data.partition == "dirichlet"
     assert setting["encoder"] == {name: CATALOGUE[name].encoder for name in setting["encoder"]}
     assert {CATALOGUE[name].batch for name in setting["encoder"]} == {setting["batch_size"]}
 

@@ -1,5 +1,6 @@
 """From a path and a few settings to a data set."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -27,7 +28,8 @@ SMALL, SMALL_BATCH, BATCH = 5_000, 16, 64  # training rows below which batches a
 
 def name_of(path: str) -> str:
     """Name a data set after its file or folder."""
-    return re.sub(r"[^\w.-]+", "-", Path(path).resolve().name.rsplit(".", 1)[0])[:40].strip("-.") or "data"
+    last = os.path.basename(os.path.abspath(path)).rsplit(".", 1)[0]
+    return re.sub(r"[^\w.-]+", "-", last)[:40].strip("-.") or "data"
 
 
 def own_data(
@@ -115,6 +117,9 @@ def _parted(
     if test is not None:
         if test.kind != whole.kind:
             raise UserError(f"{test.name} holds {test.kind}, the training rows are {whole.kind}")
+        if parties and test.parties is None:
+            note = f"{test.name} does not say whose its rows are: there is no accuracy by party"
+            test = replace(test, notes=(*test.notes, note))
         test = clear(test.without(_strange(test, classes, parties)), settings.skip_bad_rows)
         if not len(test):
             raise UserError(f"{test.name} has no test rows")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
+from moonfed.data.disk import short
 from moonfed.data.own import arrays, arrow, pictures, sound, table
 from moonfed.data.own.folder import Clip, check_flags, clips_in, has_any
 from moonfed.data.own.found import Found
@@ -24,8 +25,11 @@ def read(
     may_lack_party: bool = False,
 ) -> Found:
     """Read the rows at a path; with the scheme of training rows, in agreement with it."""
-    if not path.exists():
-        raise not_there(path)
+    try:
+        if not path.exists():
+            raise not_there(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {short(error)}") from None
     rest = (labelled, may_lack_party)
     if path.is_dir():
         if arrow.is_hugging_face(path):

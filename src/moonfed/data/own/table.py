@@ -38,8 +38,8 @@ class Table:
 def read_csv(path: Path, say: Say) -> Table:
     """Read a CSV file with a header; a row of another length, or one that is wrongly quoted, is bad."""
     check_room(path, TIMES)
-    _check_marks(path)
     try:
+        _check_marks(path)
         with path.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
             file.seek(0)
@@ -60,11 +60,18 @@ def _records(reader: Any) -> Iterator[tuple[int, list[str] | str]]:
         except StopIteration:
             return
         except csv.Error as error:
-            unclosed = "end of data" in str(error) or "field limit" in str(error)
-            yield begins, "a quote is opened and never closed" if unclosed else f"wrongly quoted, {error}"
+            yield begins, _trouble(str(error))
             continue
         if cells:  # an empty line is no row
             yield begins, [cell.strip() for cell in cells]
+
+
+def _trouble(error: str) -> str:
+    if "end of data" in error:
+        return "a quote is opened and never closed"
+    if "field limit" in error:
+        return f"a cell of more than {csv.field_size_limit():,} characters, or a quote that is never closed"
+    return f"wrongly quoted, {error}"
 
 
 def _table(name: str, records: Iterator[tuple[int, list[str] | str]], pace: Pace) -> Table:
