@@ -1,5 +1,7 @@
 """Coordinator and sites without a network between them: what is lost, late, repeated or refused does no harm."""
 
+import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,8 @@ import pytest
 import torch
 from commands import rows
 from federations import weights
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.types import Tensors
@@ -18,6 +22,7 @@ from moonfed.federation.seal import sign
 from moonfed.federation.serve import serve
 from moonfed.federation.settings import FederationSettings
 from moonfed.federation.site import Site
+from moonfed.federation.wire import note_of
 from moonfed.run.config import Config, make_config
 from moonfed.run.session import run_trials
 
@@ -292,8 +297,8 @@ def test_an_old_ask_played_again_costs_a_site_nothing(tmp_path: Path):
 
 
 def test_a_site_that_speaks_nonsense_is_left_out_and_nobody_else_is_hurt(tmp_path: Path):
-    """Losses under other names, a claim that is none, no numbers at all: signed or not, the round goes on."""
-    world = World(tmp_path)
+    """Losses under other names or out of all measure, a claim that is none: signed or not, the round goes on."""
+    world = World(tmp_path, rounds=5)
     key = world.places["s1"].key()
 
     def nonsense(site: str, asks: int, ask: Note, reply: Note) -> list[Note]:
@@ -301,16 +306,76 @@ def test_a_site_that_speaks_nonsense_is_left_out_and_nobody_else_is_hurt(tmp_pat
             return [reply]
         claim, numbers, _ = read_reply(reply)
         renamed = {k.replace("loss/", "loss/my-"): v for k, v in numbers.items()}
-        signed = sign(key, claim, renamed, reply.tensors)
+        huge = numbers | {"loss/supervised": 1e39}
+
+        def signed(said: dict[str, int | float]) -> Note:
+            return reply_note(claim, said, reply.tensors, sign(key, claim, said, reply.tensors))
+
         return [
-            [reply_note(claim, renamed, reply.tensors, signed)],
+            [signed(renamed)],
+            [signed(huge)],
+            [Note({"refused": "\x1b[2J\nround 9: all is well " + "x" * 100_000}, {})],
             [Note({"claim": "[1]", "signature": b"x"}, {})],
             [Note({}, {})],
         ][asks - 2]
 
-    found = world.federate(Line(world.places, nonsense))
-    assert [row["cohort"] for row in found] == [[0, 2]] * 3
-    assert world.refusals().count("malformed") == 3
+    found = world.federate(Line(world.places, nonsense), rounds=5)
+    assert [row["cohort"] for row in found] == [[0, 2]] * 5
+    said = world.refusals()
+    assert said.count("malformed") == 3
+    assert "impossible loss" in said
+    assert "\\u001b" not in said
+    assert len(said) < 5_000
+    assert [json.loads(line)["round"] for line in said.splitlines()] == [1, 2, 3, 4, 5]
+
+
+def test_of_two_sites_the_one_with_the_algorithms_losses_counts_whoever_comes_first(tmp_path: Path):
+    world = World(tmp_path)
+    (world.home.sites / "s2.pub").unlink()
+    key = world.places["s0"].key()
+
+    def renaming(site: str, asks: int, ask: Note, reply: Note) -> list[Note]:
+        if site != "s0" or asks == 1:
+            return [reply]
+        claim, numbers, _ = read_reply(reply)
+        said = {k.replace("loss/", "loss/my-"): v for k, v in numbers.items()}
+        return [reply_note(claim, said, reply.tensors, sign(key, claim, said, reply.tensors))]
+
+    places = {name: world.places[name] for name in ("s0", "s1")}
+    found = world.federate(Line(places, renaming))
+    assert [row["cohort"] for row in found] == [[1]] * 3
+
+
+def test_a_site_that_claims_rows_out_of_all_proportion_does_not_begin(tmp_path: Path):
+    world = World(tmp_path)
+    key = world.places["s1"].key()
+
+    def boasting(site: str, asks: int, ask: Note, reply: Note) -> list[Note]:
+        if site != "s1" or asks > 1:
+            return [reply]
+        claim, numbers, _ = read_reply(reply)
+        said = dict.fromkeys(numbers, 10**9) | {"rows": 10**10}
+        return [reply_note(claim, said, {}, sign(key, claim, said, {}))]
+
+    with pytest.raises(RunFailed, match=r"s1 says that it holds 10000000000 rows.*--rows-limit"):
+        world.federate(Line(world.places, boasting))
+
+
+def test_a_message_of_any_form_is_read_to_a_note_or_a_sentence(monkeypatch: pytest.MonkeyPatch):
+    for name in ("_task_id", "_run_id", "_node_id"):  # Flower makes messages in its own processes only
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    deep = b'{"a":{"dtype":"F32","shape":[' + b"1," * 99_999 + b'1],"data_offsets":[0,4]}}'
+    vast = b'{"a":{"dtype":"F32","shape":[0,4611686018427387904,4611686018427387904],"data_offsets":[0,0]}}'
+    for blob in (b"", b"\x00" * 7, *(struct.pack("<Q", len(head)) + head + b"\x00" * 4 for head in (deep, vast))):
+        array = Array(dtype="uint8", shape=(len(blob),), stype="safetensors", data=blob)
+        content = RecordDict({"tensors": ArrayRecord({"blob": array}), "words": ConfigRecord({"a": 1})})
+        assert isinstance(note_of(Message(content, 1, "train")), str)
+    for content in (
+        RecordDict({"tensors": ConfigRecord({"blob": "x"}), "words": ConfigRecord({"a": 1})}),
+        RecordDict({"words": ConfigRecord({"a": 1})}),
+        RecordDict({}),
+    ):
+        assert isinstance(note_of(Message(content, 1, "train")), str)
 
 
 def test_what_has_nothing_to_federate_is_refused(tmp_path: Path):

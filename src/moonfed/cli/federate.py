@@ -23,7 +23,7 @@ Set = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, with the same sites")]
 Deadline = Annotated[
-    float, typer.Option(min=1, help="most seconds that a round waits for replies", rich_help_panel=PANEL)
+    float, typer.Option(min=0.1, help="most seconds that a round waits for replies", rich_help_panel=PANEL)
 ]
 Quorum = Annotated[
     float, typer.Option(min=0.001, max=1, help="share of the cohort that a round needs", rich_help_panel=PANEL)
@@ -43,6 +43,15 @@ Norm = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+Rows = Annotated[
+    float,
+    typer.Option(
+        "--rows-limit",
+        min=1,
+        help="refuse sites that say they hold more rows than so many times the median",
+        rich_help_panel=PANEL,
+    ),
+]
 
 
 @with_settings(SECTIONS, without=("data_parties",))
@@ -59,17 +68,18 @@ def federate(
     attempts: Attempts = 3,
     patience: Patience = 30,
     norm: Norm = 10,
+    rows: Rows = 100,
 ) -> None:
     """Run a real federation on this machine, over Flower with TLS and keys: moonfed federate --sites 3 --rounds 2."""
     given.setdefault("data", {})["parties"] = str(sites)
     settings = configured(given, config, set or [])
     _need_flower()
     from moonfed.federation.here import federate_here
-    from moonfed.federation.settings import FederationSettings
+    from moonfed.federation.settings import waiting
 
-    waiting = FederationSettings(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm)
+    limits = waiting(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm, rows=rows)
     with showing() as display:
-        outcome = federate_here(settings, sites, out, resume, waiting, display.start, display.after_round, display.say)
+        outcome = federate_here(settings, sites, out, resume, limits, display.start, display.after_round, display.say)
     close(outcome, json)
 
 
@@ -119,21 +129,22 @@ def start_federation(
     attempts: Attempts = 3,
     patience: Patience = 30,
     norm: Norm = 10,
+    rows: Rows = 100,
 ) -> None:
     """Run a federation with the sites of the allow-list: moonfed federation start DIR --algorithm moon --out RUN."""
     _need_flower()
     from moonfed.federation.here import coordinate
     from moonfed.federation.places import Home
-    from moonfed.federation.settings import FederationSettings
+    from moonfed.federation.settings import waiting
 
     _there(folder)
     home = Home(folder)
     given.setdefault("data", {})["parties"] = str(len(home.allowed()))
     settings = configured(given, config, set or [])
-    waiting = FederationSettings(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm)
+    limits = waiting(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm, rows=rows)
     with showing() as display:
         outcome = coordinate(
-            home, listen, settings, out, resume, waiting, display.start, display.after_round, display.say
+            home, listen, settings, out, resume, limits, display.start, display.after_round, display.say
         )
     close(outcome, json)
 

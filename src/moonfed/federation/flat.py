@@ -7,7 +7,7 @@ import torch
 
 from moonfed.core.algorithm import Local
 from moonfed.core.tree import pack, prefixed, under, unpack, zeros_like
-from moonfed.core.types import Facts, Fresh, Optim, State, Tensors, Trained, Upload, as_snapshot
+from moonfed.core.types import Facts, Fresh, Optim, Outputs, State, Tensors, Trained, Upload, as_snapshot
 from moonfed.federation.seal import Numbers
 
 
@@ -49,3 +49,13 @@ def expected_upload(local: Local, state: State, facts: Facts, fresh: Fresh) -> M
     slots, _ = local.finish(standing, optim, state, local.init_party(state, facts, fresh))
     upload = Upload(zeros_like(state.model.weights), state.model.buffers, slots, 1, 1.0)
     return {k: Like(tuple(v.shape), v.dtype) for k, v in flat_upload(upload).items()}
+
+
+def expected_losses(local: Local, state: State, facts: Facts, fresh: Fresh) -> frozenset[str]:
+    """Name the parts of the loss that a rule reports, by asking it for those of two rows and two classes."""
+    state = state._replace(kept={})
+    party = local.init_party(state, facts, fresh)
+    unit = next(iter(state.model.weights.values()))
+    said = Outputs(*(unit.new_ones(2, 2) for _ in range(3)))
+    anchors = dict.fromkeys(local.anchors(state, party), said)
+    return frozenset(local.loss(said, torch.zeros(2, dtype=torch.int64), state.model.weights, anchors, state, party))

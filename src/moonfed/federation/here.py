@@ -12,7 +12,7 @@ from moonfed.data.disk import make_folder
 from moonfed.federation.link import superlink
 from moonfed.federation.places import Home, SitePlace, SiteSettings, make_home, make_site
 from moonfed.federation.post import GridPost
-from moonfed.federation.processes import Child, free_port, stop_all
+from moonfed.federation.processes import Child, alone, free_port, stop_all
 from moonfed.federation.serve import serve
 from moonfed.federation.settings import FederationSettings, check_federable
 from moonfed.run.config import Config
@@ -71,9 +71,10 @@ def federate_here(
         threads = config.run.threads or max(1, (os.cpu_count() or 1) // count)
         _make(folder, names, port, threads)
     home = Home(folder / COORDINATOR)
-    home.move("127.0.0.1", port)
     children: list[Child] = []
     with ExitStack() as stack:
+        stack.enter_context(alone(folder, "another moonfed federate"))  # before its sites are told another port
+        home.move("127.0.0.1", port)
         stack.callback(stop_all, children)
         for name in names:
             SitePlace(folder / name).move(home.invitation)

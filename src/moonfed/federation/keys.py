@@ -231,8 +231,8 @@ def _host(text: str) -> x509.GeneralName:
 def _certificate(
     subject: x509.Name, issuer: x509.Name, public: EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
-    if days < 1:
-        raise UserError(f"a certificate needs a lifetime of 1 day or more, got {days}")
+    if not 1 <= days <= 36_500:
+        raise UserError(f"a certificate needs a lifetime of 1 day to 100 years, got {days} days")
     now = datetime.now(UTC)
     made = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
     made = made.not_valid_before(now - SLACK).not_valid_after(now + timedelta(days=days))

@@ -48,8 +48,10 @@ def superlink(home: Home, host: str) -> Iterator[HttpGrid]:
     check_server_files(files)
     logs = home.path / "logs"
     make_folder(logs)
-    secret = home.path / f"link-{os.getpid()}.secret"
+    secret = home.path / f"link-{secrets.token_hex(4)}.secret"
     with alone(home.path, "another coordinator"):
+        for old in home.path.glob("link-*.secret"):  # of one that was killed; none is at work here now
+            old.unlink(missing_ok=True)
         write_private(secret, secrets.token_bytes(32))
         child: Child | None = None
         try:

@@ -174,6 +174,7 @@ def make_site(path: Path, invitation: Path, settings: SiteSettings) -> SitePlace
     if path.exists() and any(path.iterdir()):
         raise UserError(f"{path} is not empty; a site needs a new or empty folder")
     make_folder(path)
+    path.chmod(0o700)  # the site's memory is nobody else's
     make_site_key(place.private)
     write_bytes(place.authority, given["authority"].encode())
     write_bytes(path / "coordinator.pub", given["coordinator"].encode())

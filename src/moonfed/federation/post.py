@@ -117,8 +117,8 @@ class Parcel:
         client.ConfirmMessageReceived(done)
         try:
             message = inflate_object_from_contents(self.name, self.parts)
-        except (ValueError, TypeError, KeyError) as error:
-            return f"a message in another form: {str(error)[:200]}"
+        except Exception as error:  # Flower's readers raise all kinds
+            return f"a message in another form: {type(error).__name__}: {str(error)[:200]}"
         if not isinstance(message, Message):
             return "a reply that is no message"
         return None if message.has_error() and message.error.code in UNDELIVERED else note_of(message)

@@ -1,6 +1,6 @@
 """How a federation waits and whom it takes: the settings that a simulation has no use for."""
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.errors import UserError
@@ -19,6 +19,20 @@ class FederationSettings(Section):
     norm: float = Field(
         10.0, ge=0, le=1e9, description="refuse updates longer than this many times the round's median; 0: none"
     )
+    rows: float = Field(
+        100.0, ge=1, le=1e9, description="refuse sites that say they hold more rows than so many times the median"
+    )
+
+
+def waiting(**values: float) -> FederationSettings:
+    """Make the settings, or say in a line which one is out of range."""
+    try:
+        return FederationSettings(**values)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        flag = {"norm": "norm-limit", "rows": "rows-limit"}.get(name, name)
+        raise UserError(f"--{flag}: {str(first['msg']).lower()}, got {first['input']}") from None
 
 
 def check_federable(config: Config) -> None:

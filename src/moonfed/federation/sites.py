@@ -7,9 +7,9 @@ changes the shares of the others, and norms can be compared before weighing only
 import math
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median_low
 from typing import Protocol
 
 import torch
@@ -18,7 +18,7 @@ from moonfed.core.errors import RunFailed
 from moonfed.core.types import Facts, Tensors
 from moonfed.engines import Done
 from moonfed.federation.ask import ENROL, TRAIN, Ask, Note, ask_note, read_reply
-from moonfed.federation.flat import expected_upload, flat_state
+from moonfed.federation.flat import expected_losses, expected_upload, flat_state
 from moonfed.federation.gate import NONCE_BYTES, Enrolled, Gate, Reply, within_norm
 from moonfed.federation.places import Home
 from moonfed.federation.seal import Claim, Refused, digest, verify
@@ -27,6 +27,7 @@ from moonfed.run.cohort import Seat
 from moonfed.run.config import Config
 from moonfed.run.trial import Trial
 
+MOST_LOSS = 1e30  # beyond it a mean over steps and sites is no number any more
 POLL, LOOK = 0.1, 0.5  # seconds between two looks for replies, and for who is there
 
 
@@ -95,7 +96,18 @@ class Sites:
                 f"{', '.join(missing)} did not enrol within {self.settings.deadline:g} s; "
                 "start them with moonfed site join, or take their keys off the allow-list"
             )
+        self._check_rows({name: found[name].rows for name in names})
         return [found[name] for name in names]
+
+    def _check_rows(self, rows: dict[str, int]) -> None:
+        """Refuse a number of rows out of all proportion: rows are weight in the mean, and only the site knows them."""
+        usual = max(1, median_low(rows.values()))
+        for name, own in rows.items():
+            if own > self.settings.rows * usual:
+                raise RunFailed(
+                    f"{name} says that it holds {own} rows, over {self.settings.rows:g} times the median of the sites, "
+                    f"and would outweigh them; if that is true, use --rows-limit {math.ceil(own / usual)}"
+                )
 
     def ready(self, names: Sequence[str], trial: Trial, accepted: dict[int, int]) -> None:
         """Say who is which party and which rounds of each have counted."""
@@ -133,6 +145,7 @@ class Sites:
         assert self.gate is not None
         gate, round, flat = self.gate, trial.round + 1, _on_cpu(flat_state(trial.state))
         like = expected_upload(trial.algorithm.local, trial.state, trial.facts[0], trial.fresh)
+        named = expected_losses(trial.algorithm.local, trial.state, trial.facts[0], trial.fresh)
         gate.open(round, digest(flat), like)
         seat_of = {self.names[seat.party]: seat for seat in seats}
         notes: dict[str, Note] = {}
@@ -146,27 +159,21 @@ class Sites:
             claim, numbers, signature = read_reply(note)
             upload = gate.admit(Reply(site, claim, numbers, note.tensors, signature))
             steps = upload.steps  # the mean of a loss stands for each of its steps, so that the cohort's mean is right
-            parts = {k.removeprefix("loss/"): v for k, v in numbers.items() if k.startswith("loss/")}
-            losses = {k: torch.tensor([float(v)]).expand(steps) for k, v in parts.items()}
+            parts = {k.removeprefix("loss/"): float(v) for k, v in numbers.items() if k.startswith("loss/")}
+            if set(parts) != named:
+                raise Refused("malformed", "its losses have other names than those of the algorithm", site, round)
+            if any(abs(v) > MOST_LOSS for v in parts.values()):
+                raise Refused("impossible loss", f"over {MOST_LOSS:g}", site, round)
+            losses = {k: torch.tensor([v]).expand(steps) for k, v in parts.items()}
             taken[site] = Done(upload, {}, losses, numbers.get("gamma"))
 
         self._exchange(notes, take, lambda: len(taken) >= needed)
-        taken = self._alike(taken, round)
         if self.settings.norm:
             kept, refused = within_norm({k: v.upload for k, v in taken.items()}, self.settings.norm, round)
             for refusal in refused:
                 self._refuse(refusal)
             taken = {site: taken[site] for site in kept}
         return {seat.party: taken[site] for site, seat in seat_of.items() if site in taken}
-
-    def _alike(self, taken: dict[str, Done], round: int) -> dict[str, Done]:
-        """Refuse replies whose losses have other names than most have: the log is one table."""
-        names = {site: frozenset(done.losses) for site, done in taken.items()}
-        usual = Counter(names.values()).most_common(1)[0][0] if names else frozenset()
-        for site in [site for site, own in names.items() if own != usual or not own]:
-            self._refuse(Refused("malformed", "its losses have other names than those of the others", site, round))
-            del names[site]
-        return {site: taken[site] for site in names}
 
     def _exchange(self, notes: dict[str, Note], take: Callable[[str, Note], None], enough: Callable[[], bool]) -> None:
         """Send notes and take replies until all have answered, or the gone alone are missing and enough did, or late.
@@ -191,8 +198,10 @@ class Sites:
                         said = note if isinstance(note, str) else str(note.words["refused"])
                         raise Refused("no answer", said)
                     take(site, note)
-                except Refused as refusal:
-                    self._refuse(Refused(refusal.reason, refusal.detail, site, refusal.round))
+                except Exception as error:  # a reply must not end the coordinator, whatever is in it
+                    refusal = error if isinstance(error, Refused) else Refused("malformed", type(error).__name__)
+                    round = refusal.round if refusal.round is not None else self.gate.round if self.gate else 0
+                    self._refuse(Refused(refusal.reason, refusal.detail, site, round))
                 del waiting[site]
             left = [site for site in waiting if site not in here]
             gone = [site for site in left if now - self.seen.get(site, now) > self.settings.patience]
@@ -200,7 +209,8 @@ class Sites:
                 break
             time.sleep(POLL)
         for site in waiting:
-            self._refuse(Refused("no answer", "it is not connected" if site in gone else "not in time", site))
+            why = "it is not connected" if site in gone else "not in time"
+            self._refuse(Refused("no answer", why, site, self.gate.round if self.gate else 0))
         self.post.forget()
 
     def _refuse(self, refusal: Refused) -> None:

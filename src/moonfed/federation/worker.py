@@ -119,7 +119,9 @@ def join(folder: Path, say: Callable[[str], None], stopping: Callable[[], bool])
 def _take_part(place: SitePlace, site: Site, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
     folder, logs = place.path, place.path / "logs"
     make_folder(logs)
-    secret = folder / f"node-{os.getpid()}.secret"
+    for old in folder.glob("node-*.secret"):  # of one that was killed; none is at work here now
+        old.unlink(missing_ok=True)
+    secret = folder / f"node-{secrets.token_hex(4)}.secret"
     write_private(secret, secrets.token_bytes(32))
     node: Child | None = None
     try:
