@@ -59,7 +59,8 @@ def test_stacked_equals_sequential_for_texts_and_sounds_side_by_side(float64, en
 def test_texts_and_sounds_are_learnt(encoder, data):
     config = settings("moon", model__model=encoder, data__partition="iid", train__epochs=6, train__lr=0.01)
     _, (rows,) = trained(config, "stacked", data)
-    assert rows[-1]["accuracy"] > 0.8 > rows[0]["accuracy"]
+    blind = float(torch.bincount(data.test_labels).max() / len(data.test_labels))
+    assert rows[-1]["accuracy"] > 0.8 > blind + 0.1, "better than naming the most frequent class"
 
 
 @pytest.mark.parametrize("name", ["moon", "scaffold", "solo"])

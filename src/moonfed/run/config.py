@@ -24,7 +24,9 @@ class ModelSettings(Section):
         description=f"encoder: {', '.join(ENCODERS)}, or your own, FILE.py:NAME; auto: the data set's",
     )
     norm: Literal["auto", "none", "group", "batch"] = Field(
-        "auto", description="normalisation in the encoder: none, group, batch; auto: batch in a resnet, none elsewhere"
+        "auto",
+        description="normalisation in the encoder: none, group, batch; auto: batch in a resnet, "
+        "group in text and sound, none elsewhere",
     )
     projection: Annotated[int, Field(ge=0, le=65536)] = Field(
         256, description="width of the projection head; 0 leaves the head out"
