@@ -31,8 +31,8 @@ class HalfConv(Function):
         ctx.save_for_backward(small_x, small_w)
         ctx.sizes = list(stride), list(padding), list(dilation), groups
         ctx.dtype, ctx.biased = x.dtype, b is not None
-        made = F.conv2d(small_x, small_w, None if b is None else b.half(), stride, padding, dilation, groups)
-        return made.to(x.dtype)
+        made = F.conv2d(small_x, small_w, None, stride, padding, dilation, groups).to(x.dtype)
+        return made if b is None else made + b[:, None, None]
 
     @staticmethod
     def backward(ctx: Any, made: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
