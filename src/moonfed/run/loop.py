@@ -66,8 +66,9 @@ def _settle(trial: Trial, bench: Bench, done: dict[int, Done]) -> Settled | None
     The round is that of the parties that gave a result: a server rule divides by the sum of their shares.
     """
     seats = [seat for seat in trial.cohorts.seats(trial.round) if seat.party in done]
-    trial.failure = _non_finite(trial, done)
-    if trial.failure is not None:
+    bad = _non_finite(trial, done)
+    if bad is not None:
+        trial.failure = bad + _room(trial)
         return None
     good = trial.state, trial.memory
     uploads = {seat.party: done[seat.party].upload for seat in seats}
@@ -81,7 +82,8 @@ def _settle(trial: Trial, bench: Bench, done: dict[int, Done]) -> Settled | None
     trial.memory = trial.memory | changed
     score = score_round(trial, bench, good[0].model, uploads)
     if not (finite(trial.state) and math.isfinite(score["test_loss"] or 0.0)):
-        trial.failure = f"the model after round {trial.round + 1} is not finite (test loss {score['test_loss']})"
+        bad = f"the model after round {trial.round + 1} is not finite (test loss {score['test_loss']})"
+        trial.failure = bad + _room(trial)
         trial.state, trial.memory = good
         return None
     trial.round += 1
@@ -135,6 +137,11 @@ def _non_finite(trial: Trial, done: dict[int, Done]) -> str | None:
         if not finite(_floats(result.upload)):
             return f"the update of party {trial.name(party)} is not finite after step {result.upload.steps} {where}"
     return None
+
+
+def _room(trial: Trial) -> str:
+    """Say what else may help where numbers have little room."""
+    return "; fp16 ends at 65,504, --precision tf32 does not" if trial.config.run.precision == "fp16" else ""
 
 
 def _floats(upload: Upload) -> tuple[Any, ...]:

@@ -137,7 +137,6 @@ def _timing(
 ) -> Timing:
     device = data.inputs.device
     bench = _bench(data, options)
-    gap = _checked(f"{way} {options.precision}", plain, bench, options, count)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -153,6 +152,8 @@ def _timing(
         ratios += [eager / taken[-1]] if eager else []
     whole = min(_timed(device, lambda: _whole_round(trials, bench)) for _ in range(profile.repeats))
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+    width = _width(bench)
+    gap = _checked(f"{way} {options.precision}", plain, bench, options, count)  # by the stack that was timed
     return Timing(
         way,
         algorithm,
@@ -162,7 +163,7 @@ def _timing(
         statistics.median(taken) * 1e6,
         statistics.median(ratios) if ratios else None,
         whole / count,
-        _width(bench),
+        width,
         peak,
         gap,
     )
