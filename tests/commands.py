@@ -19,6 +19,8 @@ from safetensors import safe_open
 
 SMALL = ["--model", "mlp", "--epochs", "1", "--parties", "4", "--rounds", "2"]
 QUICK = ["--model", "mlp", "--epochs", "1", "--parties", "4", "--batch", "120", "--floor", "120"]  # few steps a round
+# The mlp on 8x8 pictures: 64-128-64, the projection head 64-64-256, ten classes; weights and biases.
+PARAMETERS = (64 * 128 + 128) + (128 * 64 + 64) + (64 * 64 + 64) + (64 * 256 + 256) + (256 * 10 + 10)
 
 
 class Answer(NamedTuple):

@@ -1,0 +1,117 @@
+"""What compare, partition and runs say, to people and to programs."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import PARAMETERS, QUICK, Attempt, crash_at, moonfed, rows
+from matplotlib.image import imread
+from sklearn.datasets import load_digits
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    folder = tmp_path_factory.mktemp("compared") / "all"
+    methods = ["fedavg", "moon:mu=5", "moon+fedavgm:server_momentum=0.9"]
+    asked = ["compare", *methods, "--seeds", "0,2", *QUICK, "--rounds", "2", "--out", folder]
+    assert moonfed(*asked).code == 0
+    return folder, [str(part) for part in asked]
+
+
+def test_compare_json_has_one_object_a_method_with_mean_std_and_seeds(compared: tuple[Path, list[str]]) -> None:
+    folder, asked = compared
+    found = moonfed(*asked, "--resume", "--json").value
+    assert [summary["method"] for summary in found] == asked[1:4]
+    for summary in found:
+        slug = summary["method"].replace(":", "-")
+        accuracies = [rows(folder / slug / f"seed-{seed}")[-1]["accuracy"] for seed in (0, 2)]
+        assert summary["seeds"] == [0, 2]
+        assert summary["accuracies"] == accuracies
+        assert summary["mean"] == pytest.approx(sum(accuracies) / 2)
+        assert summary["std"] == pytest.approx(statistics.stdev(accuracies))
+        assert summary["failures"] == []
+        assert summary["megabytes"] == pytest.approx(4 * 4 * (2 * PARAMETERS + 1) / 1e6)
+
+
+def test_a_method_carries_its_own_settings_and_server(compared: tuple[Path, list[str]]) -> None:
+    def algorithm(slug: str) -> dict[str, Any]:
+        return json.loads((compared[0] / slug / "seed-0" / "config.json").read_text())["config"]["algorithm"]
+
+    assert algorithm("moon-mu=5")["mu"] == 5
+    pair = algorithm("moon+fedavgm-server_momentum=0.9")
+    assert (pair["name"], pair["server"], pair["mu"], pair["server_momentum"]) == ("moon", "fedavgm", 1, 0.9)
+    assert algorithm("fedavg") == {"name": "fedavg", "server": None}
+
+
+def test_compare_prints_a_table_with_every_method(compared: tuple[Path, list[str]]) -> None:
+    folder, asked = compared
+    answer = moonfed(*asked, "--resume")
+    for method in asked[1:4]:
+        accuracies = [rows(folder / method.replace(":", "-") / f"seed-{seed}")[-1]["accuracy"] for seed in (0, 2)]
+        (line,) = [line for line in answer.out.splitlines() if line.split()[:1] == [method]]
+        assert f"{50 * sum(accuracies):.1f} ± {100 * statistics.stdev(accuracies):.1f} %" in line
+
+
+def test_a_trial_of_a_comparison_is_the_run_of_the_same_settings(
+    compared: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    alone = ["run", *QUICK, "--rounds", "2", "--seed", "2", "--mu", "5", "--out", tmp_path / "run"]
+    assert moonfed(*alone).code == 0
+    one, other = (rows(path)[-1] for path in (tmp_path / "run", compared[0] / "moon-mu=5" / "seed-2"))
+    assert one["cohort"] == other["cohort"]
+    assert one["losses"] == pytest.approx(other["losses"], rel=1e-4)
+    assert one["test_loss"] == pytest.approx(other["test_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-pure", "iid", "shards", "quantity"])
+def test_partition_json_says_who_holds_what_and_loses_no_row(partition: str) -> None:
+    value = moonfed("partition", "--partition", partition, "--parties", "6", "--json").value
+    bunch: Any = load_digits()
+    counts = np.array(value["class_counts"])
+    assert counts.shape == (6, 10)
+    assert counts.sum(1).tolist() == value["sizes"]
+    assert counts.sum(0).tolist() == np.bincount(bunch["target"][:1415]).tolist()
+    assert value["rows"] == 1415
+    assert value["mean"] == pytest.approx(1415 / 6)
+    assert value["std"] == pytest.approx(np.std(value["sizes"]))
+
+
+def test_partition_plot_writes_a_picture_that_opens(tmp_path: Path) -> None:
+    answer = moonfed("partition", "--parties", "6", "--plot", tmp_path / "split.png")
+    assert answer.code == 0
+    assert f"drawn to {tmp_path / 'split.png'}" in answer.out
+    picture = imread(tmp_path / "split.png")
+    height, width, _ = picture.shape
+    assert min(height, width) > 300
+    assert len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 20  # there is something on it
+
+
+def test_runs_shows_a_folder_by_its_true_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a[" / "b]:smile:"
+    assert moonfed("run", *QUICK, "--rounds", "1", "--out", folder).code == 0
+    assert str(folder) in moonfed("runs", tmp_path).out.replace("\n", "")
+
+
+def test_runs_tells_finished_from_resumable_from_failed_from_damaged(tmp_path: Path) -> None:
+    asked = ["run", *QUICK, "--rounds", "2", "--algorithm", "fedavg", "--out"]
+    assert moonfed(*asked, tmp_path / "a").code == 0
+    # Between the commit of the second round and the one before it: config, then state and manifest, then state.
+    assert Attempt(*asked, tmp_path / "b", prepare=crash_at, given=(4, ("replace",))).end().code != 0
+    assert moonfed(*asked, tmp_path / "c", "--lr", "1e30").code == 1
+    assert moonfed(*asked, tmp_path / "d").code == 0
+    (tmp_path / "d" / "config.json").write_text("{")
+    done, begun, failed, damaged = moonfed("runs", tmp_path, "--json").value
+    accuracy = rows(tmp_path / "a")[-1]["accuracy"]
+    assert done == {
+        "folder": str(tmp_path / "a"), "algorithm": "fedavg", "dataset": "digits", "seed": 0,
+        "rounds": 2, "asked": 2, "accuracy": accuracy, "state": "finished",
+    }  # fmt: skip
+    assert (begun["state"], begun["rounds"]) == ("can be resumed", 1)
+    assert failed["state"].startswith("failed: the loss of party 0 is not finite at step 2 in round 1")
+    assert (failed["rounds"], failed["accuracy"]) == (0, None)
+    assert damaged["state"].startswith("damaged: ")
+    table = moonfed("runs", tmp_path).out
+    assert all(word in table for word in ("finished", "can be resumed", "failed", "damaged", f"{accuracy:.1%}"))
