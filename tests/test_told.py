@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from commands import moonfed
+from commands import moonfed, refuse
+from federations import Federation
 from test_keys import day, resigned
 from test_sites import Line, World
 
@@ -259,3 +260,25 @@ def test_another_number_of_sites_is_refused_in_a_line(tmp_path: Path, count: str
         f"moonfed: {tmp_path / 'run'} was made with 2 sites, got --sites {count}; use --sites 2, "
         "or --out for another folder\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--deadline", "0"), "--deadline: input should be greater than 0, got 0"),
+        (("--quorum", "1.5"), "--quorum: input should be less than or equal to 1, got 1.5"),
+        (("--rows-limit", "many"), "--rows-limit: input should be a valid number"),
+        (("--norm-limit", "nan"), "--norm-limit: input should be a finite number, got nan"),
+    ],
+)
+def test_limits_out_of_bounds_are_refused_by_their_flag(place: Path, words: tuple[str, str], line: str):
+    assert line in refuse(place, "federate", *words)
+
+
+def test_a_site_that_is_not_on_the_list_is_told_so_by_its_own_command(tmp_path: Path):
+    made = Federation(tmp_path, sites=2, admitted=1)
+    try:
+        made.start().await_word("listening", 60)
+        made.join("site-1").await_word("does not let this site in: is its key on the allow-list?", 90)
+    finally:
+        made.end()

@@ -145,9 +145,10 @@ def init_site(
         raise UserError(
             "--label, --text, --ignore and --skip-bad-rows are about a site's own rows; name them with --data"
         )
-    if rows is not None:
-        typer.echo(looked_at(rows, settings.reading, lambda line: stderr().print(line, markup=False)))
+    said = rows and looked_at(rows, settings.reading, lambda line: stderr().print(line, markup=False))
     place = make_site(folder, invitation, settings)
+    if said:
+        typer.echo(said)
     typer.echo(f"made {folder}; send {place.public} to the coordinator, then: moonfed site join {folder}")
 
 
