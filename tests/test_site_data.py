@@ -113,15 +113,26 @@ def made(kind: str, folder: Path) -> tuple[Path, dict[str, Path], OwnSettings, O
     """Rows of one kind: all of them, those of each party alone, and how both are read."""
     folder.mkdir()
     whole, parts = folder / "whole", {name: folder / name for name in ("a", "b")}
-    rng = np.random.Generator(np.random.PCG64(0))
+    rng, rows = np.random.Generator(np.random.PCG64(0)), list[list[object]]()
     if kind == "text":
-        rows: list[list[object]] = [
+        rows = [
             [f"word{k % 7} {'good' if k % 2 else 'bad'} thing{k % 3}", "np"[k % 2], "ab"[k % 4 // 2]] for k in range(40)
         ]
         whole = write_csv(folder / "whole.csv", ["said", "label", "who"], rows)
         for name in parts:
             parts[name] = write_csv(folder / f"{name}.csv", ["said", "label"], [r[:2] for r in rows if r[2] == name])
         return whole, parts, OwnSettings(text="said", party="who"), OwnSettings()
+    if kind == "parquet":
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        rows = [[k % 7, ("red", "blue", "")[k % 3], "xy"[k % 5 % 2], "ab"[k % 2]] for k in range(40)]
+        whole = write_csv(folder / "whole.csv", ["age", "colour", "kind", "site"], rows)
+        for name in parts:
+            own = write_csv(folder / f"{name}.csv", ["kind", "colour", "age"], [r[2::-1] for r in rows if r[3] == name])
+            parts[name] = own.with_suffix(".parquet")
+            pyarrow.parquet.write_table(pyarrow.csv.read_csv(own), parts[name])
+        return whole, parts, OwnSettings(label="kind", party="site"), OwnSettings(label="kind")
     if kind in ("pictures", "sounds"):
         for name in parts:
             if kind == "pictures":
@@ -142,7 +153,7 @@ def made(kind: str, folder: Path) -> tuple[Path, dict[str, Path], OwnSettings, O
     return folder / "whole.npz", parts, OwnSettings(party="party"), OwnSettings()
 
 
-@pytest.mark.parametrize("kind", ["text", "pictures", "sounds", "numbers", "npz pictures"])
+@pytest.mark.parametrize("kind", ["text", "parquet", "pictures", "sounds", "numbers", "npz pictures"])
 def test_rows_of_every_kind_become_the_same_inputs_at_a_site_as_in_one_place(tmp_path: Path, kind: str):
     whole, parts, settings, own = made(kind, tmp_path / "data")
     data = own_data(whole, replace(settings, test=str(whole)))
