@@ -113,7 +113,8 @@ def made(kind: str, folder: Path) -> tuple[Path, dict[str, Path], OwnSettings, O
     """Rows of one kind: all of them, those of each party alone, and how both are read."""
     folder.mkdir()
     whole, parts = folder / "whole", {name: folder / name for name in ("a", "b")}
-    rng, rows = np.random.Generator(np.random.PCG64(0)), list[list[object]]()
+    rng = np.random.Generator(np.random.PCG64(0))
+    rows: list[list[object]]
     if kind == "text":
         rows = [
             [f"word{k % 7} {'good' if k % 2 else 'bad'} thing{k % 3}", "np"[k % 2], "ab"[k % 4 // 2]] for k in range(40)
