@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from types import FrameType
@@ -27,13 +27,14 @@ class Display:
 
     def __init__(self) -> None:
         self.console = stderr()
-        self.stopping = False
+        self.begun = self.stopping = False
         self.began = time.perf_counter()
         self.first = self.last = 0
         self.bar: Progress | None = None
 
     def start(self, trials: list[Trial]) -> None:
         """Say where the trials start from."""
+        self.begun = True
         self.first = min(trial.round for trial in trials)
         self.last = max(trial.config.train.rounds for trial in trials)
         self.began = time.perf_counter()
@@ -62,8 +63,8 @@ class Display:
         return not self.stopping
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Let the round end and be saved; a second Ctrl-C stops at once, at the last saved round."""
-        if self.stopping:
+        """Let the round end and be saved; a second Ctrl-C stops at once, and so does one before there is a round."""
+        if self.stopping or not self.begun or number == signal.SIGTERM:
             raise KeyboardInterrupt
         self.stopping = True
         self.console.print("stopping after this round; press Ctrl-C again to stop at once")
@@ -90,10 +91,10 @@ class Rounds(Progress):
 
 
 @contextmanager
-def showing() -> Iterator[Display]:
-    """Show progress while a run lasts."""
+def showing(also: Sequence[signal.Signals] = ()) -> Iterator[Display]:
+    """Show progress while a run lasts; with SIGTERM, a command that has started others ends them before it goes."""
     display = Display()
-    before = signal.signal(signal.SIGINT, display.interrupt)
+    before = {number: signal.signal(number, display.interrupt) for number in (signal.SIGINT, *also)}
     try:
         if sys.stderr.isatty() and not display.console.is_dumb_terminal:
             columns = (
@@ -109,9 +110,12 @@ def showing() -> Iterator[Display]:
         else:
             yield display
     except KeyboardInterrupt:  # not left to typer, which would end without a word
+        if not display.begun:
+            raise RunFailed("stopped before a round began; the same command starts again") from None
         raise RunFailed("stopped at once; go on from the last saved round with --resume") from None
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

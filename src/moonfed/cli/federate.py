@@ -7,54 +7,26 @@ from typing import Annotated, Any
 import typer
 
 from moonfed.cli.closing import close
-from moonfed.cli.display import showing, stderr
+from moonfed.cli.display import Display, showing, stderr
 from moonfed.cli.flags import Json, Values, configured, with_settings
 from moonfed.core.errors import UserError
+from moonfed.data.own import OwnSettings
+from moonfed.federation.listener import Listener
+from moonfed.federation.settings import FederationSettings, waiting
 
 federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start.")
 site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
 
-SECTIONS = ("algorithm", "data", "model", "train", "cohort", "run")
-PANEL = "Waiting and refusing"
+SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a name in runs/")]
 File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, with the same sites")]
-Deadline = Annotated[
-    float, typer.Option(min=0.1, help="most seconds that a round waits for replies", rich_help_panel=PANEL)
-]
-Quorum = Annotated[
-    float, typer.Option(min=0.001, max=1, help="share of the cohort that a round needs", rich_help_panel=PANEL)
-]
-Attempts = Annotated[
-    int, typer.Option(min=1, help="times that a round without quorum is asked for", rich_help_panel=PANEL)
-]
-Patience = Annotated[
-    float, typer.Option(min=0, help="seconds that a site which left may take to come back", rich_help_panel=PANEL)
-]
-Norm = Annotated[
-    float,
-    typer.Option(
-        "--norm-limit",
-        min=0,
-        help="refuse updates so many times the median long; 0: none",
-        rich_help_panel=PANEL,
-    ),
-]
-Rows = Annotated[
-    float,
-    typer.Option(
-        "--rows-limit",
-        min=1,
-        help="refuse sites that say they hold more rows than so many times the median",
-        rich_help_panel=PANEL,
-    ),
-]
 
 
-@with_settings(SECTIONS, without=("data_parties",))
+@with_settings(SECTIONS, without=("data_parties",), more={WAITING: FederationSettings})
 def federate(
     given: Values,
     sites: Annotated[int, typer.Option("--sites", min=1, max=64, help="number of sites")] = 3,
@@ -63,23 +35,16 @@ def federate(
     set: Set = None,
     resume: Resume = False,
     json: Json = False,
-    deadline: Deadline = 600,
-    quorum: Quorum = 0.5,
-    attempts: Attempts = 3,
-    patience: Patience = 30,
-    norm: Norm = 10,
-    rows: Rows = 100,
 ) -> None:
     """Run a real federation on this machine, over Flower with TLS and keys: moonfed federate --sites 3 --rounds 2."""
+    limits = waiting(given.pop(WAITING, {}))
     given.setdefault("data", {})["parties"] = str(sites)
     settings = configured(given, config, set or [])
     _need_flower()
     from moonfed.federation.here import federate_here
-    from moonfed.federation.settings import waiting
 
-    limits = waiting(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm, rows=rows)
-    with showing() as display:
-        outcome = federate_here(settings, sites, out, resume, limits, display.start, display.after_round, display.say)
+    with showing([signal.SIGTERM]) as display:
+        outcome = federate_here(settings, sites, out, resume, limits, _listener(display))
     close(outcome, json)
 
 
@@ -114,7 +79,7 @@ def admit(
 
 
 @federation.command("start")
-@with_settings(SECTIONS, without=("data_parties",))
+@with_settings(SECTIONS, without=("data_parties",), more={WAITING: FederationSettings})
 def start_federation(
     given: Values,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
@@ -124,28 +89,18 @@ def start_federation(
     set: Set = None,
     resume: Resume = False,
     json: Json = False,
-    deadline: Deadline = 600,
-    quorum: Quorum = 0.5,
-    attempts: Attempts = 3,
-    patience: Patience = 30,
-    norm: Norm = 10,
-    rows: Rows = 100,
 ) -> None:
     """Run a federation with the sites of the allow-list: moonfed federation start DIR --algorithm moon --out RUN."""
     _need_flower()
     from moonfed.federation.here import coordinate
     from moonfed.federation.places import Home
-    from moonfed.federation.settings import waiting
 
     _there(folder)
-    home = Home(folder)
+    home, limits = Home(folder), waiting(given.pop(WAITING, {}))
     given.setdefault("data", {})["parties"] = str(len(home.allowed()))
     settings = configured(given, config, set or [])
-    limits = waiting(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm, rows=rows)
-    with showing() as display:
-        outcome = coordinate(
-            home, listen, settings, out, resume, limits, display.start, display.after_round, display.say
-        )
+    with showing([signal.SIGTERM]) as display:
+        outcome = coordinate(home, listen, settings, out, resume, limits, _listener(display))
     close(outcome, json)
 
 
@@ -154,9 +109,24 @@ def init_site(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the site's new folder")],
     invitation: Annotated[Path, typer.Option("--invitation", metavar="FILE", help="what the coordinator gave you")],
     name: Annotated[str, typer.Option("--name", help="this site's name")],
-    npz: Annotated[
-        Path | None, typer.Option("--npz", metavar="FILE", help="this site's rows: images (uint8) and labels")
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="PATH", help="this site's rows: what moonfed run --data takes")
     ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label", metavar="COLUMN", help="column with the class; default: label in a table, y in an .npz"
+        ),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="COLUMN", help="column with the text; default: the coordinator's")
+    ] = None,
+    ignore: Annotated[
+        str, typer.Option("--ignore", metavar="COLUMNS", help="columns to leave out, separated by commas")
+    ] = "",
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="go on without rows that cannot be used")
+    ] = False,
     share: Annotated[
         int | None, typer.Option("--share", min=0, help="instead: the rows of this party in the simulated split")
     ] = None,
@@ -165,10 +135,20 @@ def init_site(
 ) -> None:
     """Make a site's folder and its key, which never leaves it."""
     _need_flower()
+    from moonfed.data.own.agreed import looked_at
     from moonfed.federation.places import SiteSettings, make_site
 
-    rows = None if npz is None else str(npz.resolve())
-    place = make_site(folder, invitation, SiteSettings(name, share, rows, device, threads))
+    rows = None if data is None else str(data.resolve())
+    left_out = tuple(part.strip() for part in ignore.split(",") if part.strip())
+    settings = SiteSettings(name, share, rows, label, text, left_out, skip_bad_rows, device, threads)
+    if rows is None and settings.reading != OwnSettings():
+        raise UserError(
+            "--label, --text, --ignore and --skip-bad-rows are about a site's own rows; name them with --data"
+        )
+    said = rows and looked_at(rows, settings.reading, lambda line: stderr().print(line, markup=False))
+    place = make_site(folder, invitation, settings)
+    if said:
+        typer.echo(said)
     typer.echo(f"made {folder}; send {place.public} to the coordinator, then: moonfed site join {folder}")
 
 
@@ -186,11 +166,17 @@ def join(folder: Annotated[Path, typer.Argument(metavar="DIR", help="the site's 
         if stopping[0]:
             raise KeyboardInterrupt
         stopping[0] = True
+        console.print("stopping; Ctrl-C again does not wait for what this site is doing")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     take_part(folder, lambda line: console.print(line, markup=False), lambda: stopping[0])
     console.print("stopped; what this site remembers is in its folder")
+
+
+def _listener(display: Display) -> Listener:
+    """Let a federation speak to a display, and ask it whether the user wants to stop."""
+    return Listener(display.start, display.after_round, display.say, lambda: display.stopping)
 
 
 def _there(folder: Path) -> None:

@@ -2,14 +2,15 @@
 
 import inspect
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 
 from moonfed.core.errors import UserError
-from moonfed.run.config import SECTIONS, Config, flag_of, make_config
+from moonfed.run.config import SECTIONS, Config, flag_in, make_config
 from moonfed.run.rules import all_settings
 
 Values = dict[str, dict[str, Any]]
@@ -21,15 +22,19 @@ PANELS = {
     "train": "Local training",
     "cohort": "Who takes part",
     "run": "How it is run",
+    "federation": "Waiting and refusing",
 }
 
 
-def with_settings(sections: Sequence[str], without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
+def with_settings(
+    sections: Sequence[str], without: Sequence[str] = (), more: Mapping[str, type[BaseModel]] | None = None
+) -> Callable[[Callable[..., None]], Any]:
     """Give a command a flag for every setting of some sections; it gets those that were typed as `given`."""
+    models = {name: SECTIONS[name] for name in sections} | dict(more or {})
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [p for name, p in inspect.signature(command).parameters.items() if name != "given"]
-        flags = {p.name: (s, n, p) for s in sections for n, p in _flags(s) if p.name not in without}
+        flags = {p.name: (s, n, p) for s in models for n, p in _flags(s, models[s]) if p.name not in without}
 
         def called(**values: Any) -> None:
             given: Values = {}
@@ -63,13 +68,13 @@ def configured(given: Values, file: Path | None, assignments: Sequence[str]) -> 
     return make_config(read_settings(given, file, assignments))
 
 
-def _flags(section: str) -> list[tuple[str, inspect.Parameter]]:
+def _flags(section: str, model: type[BaseModel]) -> list[tuple[str, inspect.Parameter]]:
     """Make the parameters of a section: every field, and for the algorithm every setting of every rule."""
     found: list[tuple[str, inspect.Parameter]] = []
-    for name, field in SECTIONS[section].model_fields.items():
+    for name, field in model.model_fields.items():
         default = "" if field.default is None else f" (default {_shown(name, field.default)})"
         kind = bool if field.annotation is bool else str
-        found.append((name, _parameter(section, name, flag_of(section, name), f"{field.description}{default}", kind)))
+        found.append((name, _parameter(section, name, flag_in(model, name), f"{field.description}{default}", kind)))
     if section == "algorithm":
         for name, homes in all_settings().items():
             help = "; ".join(f"{f.metadata['help']} (default {algorithm} {f.default})" for algorithm, f in homes)

@@ -28,6 +28,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+INTERRUPTED = 130  # what Typer makes of Ctrl-C
+
 Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="run folder; default: a name made from the settings, in runs/"),
@@ -201,13 +203,15 @@ def main() -> None:
 def _main() -> int:
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except UserError as error:
         return _say(str(error), 2)
     except RunFailed as error:
         return _say(str(error), 1)
     except KeyboardInterrupt:
-        return _say("stopped; what was saved can be continued with --resume", 1)
+        return _say("stopped", 1)
     except BrokenPipeError:
         return 1
     except Exception as error:

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.federation.listener import Listener
 from moonfed.federation.places import Home, SitePlace
 from moonfed.federation.post import GridPost
 from moonfed.federation.serve import serve
@@ -34,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     home, settings = Home(Path(str(given["home"]))), FederationSettings()  # type: ignore[call-arg]
     post = GridPost(grid, home.allowed(), settings.deadline)  # type: ignore[arg-type]
     out, resume = Path(str(given["out"])), bool(given["resume"])
-    outcome = serve(config, out, resume, home, post, settings, after_round=_told, say=_say)
+    outcome = serve(config, out, resume, home, post, settings, Listener(after_round=_told, say=_say))
     if outcome.failure is not None:
         raise RunFailed(outcome.failure)
 

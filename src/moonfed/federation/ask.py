@@ -1,5 +1,6 @@
 """What the coordinator asks of a site, signed, so that a site trains for nobody else."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -10,13 +11,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.hashes import SHA384
 
+from moonfed import __version__
 from moonfed.core.types import Tensors
 from moonfed.federation.seal import Claim, Refused, digest
 
 Words: TypeAlias = Mapping[str, str | int | float | bytes]
 
 DOMAIN = "moonfed ask v1"
-ENROL, TRAIN = "enrol", "train"
+ENROL, TRAIN, TELL = "enrol", "train", "tell"
+MOST_ENCODING = 16 << 20  # characters
 NAME = re.compile(r"[0-9a-f]{8,64}")  # of runs and nonces: they become names of files
 
 
@@ -31,12 +34,15 @@ class Note(NamedTuple):
 class Ask:
     """One question to one site."""
 
-    kind: str  # enrol: what do you hold? train: a round, please
+    kind: str  # enrol: what do you hold? train: a round, please; tell: you are not taken, and why
     claim: Claim
     base: int = 0  # the site's last round that was accepted: its memory goes back to it; 0: it has none yet
     party: int = 0
     work: float = 1.0  # the share of its steps that the site is to take
     config: str = "{}"  # the settings of the run, as JSON
+    encoding: str = ""  # digest of how rows become inputs; what it is of comes with the enrolment
+    said: str = ""  # to tell
+    version: str = __version__
 
 
 def ask_note(key: EllipticCurvePrivateKey, ask: Ask, tensors: Tensors) -> Note:
@@ -55,13 +61,26 @@ def read_ask(public: EllipticCurvePublicKey, note: Note) -> Ask:
     except InvalidSignature:
         raise Refused("altered", "the coordinator of this federation did not sign this ask") from None
     values: dict[str, Any] = json.loads(text)
+    if values.get("version") != __version__:
+        other = f"moonfed {values['version']}" if "version" in values else "an older moonfed"
+        raise Refused("another version", f"the coordinator runs {other}, this site {__version__}; install the same")
     values["claim"] = Claim(**values["claim"])
     ask = Ask(**values)
     if not NAME.fullmatch(ask.claim.run) or not NAME.fullmatch(ask.claim.nonce):
         raise Refused("malformed", "run and nonce are written in hexadecimal digits")
+    told = note.words.get("encoding", "")
+    if not isinstance(told, str) or len(told) > MOST_ENCODING:
+        raise Refused("malformed", f"an encoding is text of at most {MOST_ENCODING >> 20} MiB")
+    if told and encoding_digest(told) != ask.encoding:
+        raise Refused("altered", "the encoding is not the one that the coordinator signed")
     if digest(note.tensors) != ask.claim.model:
         raise Refused("altered", "the model is not the one that the coordinator signed")
     return ask
+
+
+def encoding_digest(text: str) -> str:
+    """Hash an encoding as it travels."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def reply_note(claim: Claim, numbers: Mapping[str, int | float], tensors: Tensors, signature: bytes) -> Note:

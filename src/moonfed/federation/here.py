@@ -10,6 +10,7 @@ from pathlib import Path
 from moonfed.core.errors import UserError
 from moonfed.data.disk import make_folder
 from moonfed.federation.link import superlink
+from moonfed.federation.listener import NOBODY, Listener
 from moonfed.federation.places import Home, SitePlace, SiteSettings, make_home, make_site
 from moonfed.federation.post import GridPost
 from moonfed.federation.processes import Child, alone, free_port, stop_all
@@ -17,13 +18,7 @@ from moonfed.federation.serve import serve
 from moonfed.federation.settings import FederationSettings, check_federable
 from moonfed.run.config import Config
 from moonfed.run.folder import CONFIG, FEDERATION
-from moonfed.run.loop import Row
 from moonfed.run.session import Outcome, default_folder
-from moonfed.run.trial import Trial
-
-Start = Callable[[list[Trial]], None]
-After = Callable[[int, list[Row]], bool]
-Say = Callable[[str], None]
 
 COORDINATOR = "coordinator"
 DAYS = 30  # for which the certificates of a federation on one machine are good
@@ -36,18 +31,16 @@ def coordinate(
     out: Path | None,
     resume: bool,
     settings: FederationSettings,
-    on_start: Start,
-    after_round: After,
-    say: Say,
+    listener: Listener = NOBODY,
     leaving: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Start a SuperLink, wait for the sites of the allow-list, and run the rounds; leaving() comes before its end."""
     path = place_of(config, out, resume)
     with superlink(home, listen) as grid:
-        say(f"listening on port {home.address()[1]} for {', '.join(sorted(home.allowed()))}")
+        listener.say(f"listening on port {home.address()[1]} for {', '.join(sorted(home.allowed()))}")
         post = GridPost(grid, home.allowed(), settings.deadline)
         try:
-            return serve(config, path, resume, home, post, settings, on_start, after_round, say)
+            return serve(config, path, resume, home, post, settings, listener)
         finally:
             leaving()
 
@@ -58,11 +51,14 @@ def federate_here(
     out: Path | None,
     resume: bool,
     settings: FederationSettings,
-    on_start: Start,
-    after_round: After,
-    say: Say,
+    listener: Listener = NOBODY,
 ) -> Outcome:
     """Run a federation of sites on this machine, each with its share of the split, and end everything after it."""
+    if config.data.path is not None:
+        raise UserError(
+            "moonfed federate splits a known data set between sites on this machine; with --data each site has rows of "
+            "its own: moonfed federation init, moonfed site init --data, moonfed federation start --data"
+        )
     path = place_of(config, out, resume)
     folder = path / FEDERATION
     names = [f"site-{i:0{len(str(count - 1))}}" for i in range(count)]
@@ -71,6 +67,11 @@ def federate_here(
         threads = config.run.threads or max(1, (os.cpu_count() or 1) // count)
         _make(folder, names, port, threads)
     home = Home(folder / COORDINATOR)
+    if (made := sorted(home.allowed())) != names:
+        raise UserError(
+            f"{path} was made with {len(made)} sites, got --sites {count}; use --sites {len(made)}, "
+            "or --out for another folder"
+        )
     children: list[Child] = []
     with ExitStack() as stack:
         stack.enter_context(alone(folder, "another moonfed federate"))  # before its sites are told another port
@@ -81,7 +82,7 @@ def federate_here(
             words = ["-m", "moonfed.federation.join", str(folder / name), str(os.getpid())]
             children.append(Child(words, folder / f"{name}.log", folder / name / "flower"))
         leaving = partial(stop_all, children)  # while SuperLink is still there to take their leave
-        return coordinate(home, "127.0.0.1", config, path, resume, settings, on_start, after_round, say, leaving)
+        return coordinate(home, "127.0.0.1", config, path, resume, settings, listener, leaving)
 
 
 def place_of(config: Config, out: Path | None, resume: bool) -> Path:

@@ -2,14 +2,20 @@
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.core.tree import pack, unpack
 from moonfed.core.types import Slots
-from moonfed.data.disk import make_folder, read_tensors, write_tensors
-from moonfed.federation.ask import Note, Words
+from moonfed.data.disk import make_folder, read_tensors, short, write_bytes, write_tensors
+from moonfed.data.own.agreed import checked
+from moonfed.data.own.encoding import Encoding
+from moonfed.federation.ask import Note, Words, encoding_digest
 from moonfed.federation.seal import Refused
+
+ENCODING = "encoding.json"
+ANEW = "a new run (federation start with another --out) takes it back"
 
 
 class Memory:
@@ -19,8 +25,8 @@ class Memory:
     says which of the two the coordinator knows of.
     """
 
-    def __init__(self, folder: Path, run: str) -> None:
-        self.folder = folder / run
+    def __init__(self, folder: Path, run: str, say: Callable[[str], None] = lambda line: None) -> None:
+        self.folder, self.say = folder / run, say
         make_folder(self.folder)
 
     def newest(self) -> int:
@@ -31,12 +37,36 @@ class Memory:
     def slots(self, base: int) -> Slots:
         """Go back to the slots after an accepted round."""
         path = self._round(base)
-        if not path.exists():
-            raise Refused("no memory", f"{path} is gone: this site cannot go on from round {base}")
         try:
+            if not path.exists():
+                raise UserError(f"{path} is gone")
             return unpack(read_tensors(path)[0])
         except UserError as error:
-            raise Refused("no memory", str(error)) from None
+            self.say(str(error))
+            what = f"what this site remembers of round {base} is gone or damaged, and it cannot go on in this run"
+            raise Refused("no memory", f"{what}; {ANEW}") from None
+
+    def keep_encoding(self, text: str) -> None:
+        """Keep how rows become inputs in this run, if the coordinator has said so."""
+        if text:
+            write_bytes(self.folder / ENCODING, text.encode())
+
+    def encoding(self, digest: str) -> Encoding | None:
+        """Find the encoding of a digest, which came with the enrolment; None for a run that has none."""
+        if not digest:
+            return None
+        try:
+            text = (self.folder / ENCODING).read_text(encoding="utf-8")
+            if encoding_digest(text) != digest:
+                raise ValueError("another encoding")
+        except (OSError, ValueError) as error:
+            self.say(f"{self.folder / ENCODING}: {short(error)}")
+            what = "how rows are read in this run is no longer known here, and this site cannot go on in it"
+            raise Refused("no memory", f"{what}; {ANEW}") from None
+        try:
+            return checked(json.loads(text))
+        except (ValueError, RecursionError, AttributeError):
+            raise Refused("malformed", "the encoding of this run is no JSON object") from None
 
     def stored(self, nonce: str) -> Note | None:
         """Find the reply that was given to this very ask before; a damaged one counts as none."""

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from moonfed.core.errors import UserError
 from moonfed.data.disk import make_folder, read_json, write_bytes, write_json
+from moonfed.data.own import OwnSettings
 from moonfed.federation.keys import (
     CA_CERTIFICATE,
     SERVER_CERTIFICATE,
@@ -102,9 +103,18 @@ class SiteSettings:
 
     name: str
     share: int | None = None  # the rows that this party would hold in the simulated split
-    npz: str | None = None  # a file with images, uint8 [row, channel, height, width], and labels
+    data: str | None = None  # or its own rows: a file or a folder
+    label: str | None = None  # the column with the class; default: label in a table, y in an .npz file
+    text: str | None = None  # the column with the text; default: the coordinator's
+    ignore: tuple[str, ...] = ()  # columns that are left out
+    skip_bad_rows: bool = False
     device: str = "auto"
     threads: int = 0
+
+    @property
+    def reading(self) -> OwnSettings:
+        """How the site's own rows are to be read."""
+        return OwnSettings(label=self.label, text=self.text, ignore=self.ignore, skip_bad_rows=self.skip_bad_rows)
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,7 @@ class SitePlace:
         """Read what the site is."""
         values: dict[str, Any] = read_json(self.path / SITE)
         try:
+            values["ignore"] = tuple(values.get("ignore", ()))
             return SiteSettings(**values)
         except TypeError:
             known = ", ".join(SiteSettings.__dataclass_fields__)
@@ -164,8 +175,8 @@ def make_site(path: Path, invitation: Path, settings: SiteSettings) -> SitePlace
     """Make a site's folder from an invitation: a key that never leaves it, and what it knows of the federation."""
     check_name(settings.name)
     place = SitePlace(path)
-    if (settings.share is None) == (settings.npz is None):
-        raise UserError("a site needs its rows: either --npz FILE, or --share N for the rows of party N in the split")
+    if (settings.share is None) == (settings.data is None):
+        raise UserError("a site needs its rows: either --data PATH, or --share N for the rows of party N in the split")
     given = read_json(invitation)
     missing = {"address", "authority", "coordinator"} - {k for k, v in given.items() if isinstance(v, str)}
     if missing:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.federation.reach import last_words
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -42,6 +43,7 @@ class Child:
     def __init__(self, words: Sequence[str], log: Path, home: Path) -> None:
         self.log = log
         with log.open("ab") as file:
+            self.read = file.tell()  # so far; what was said before is another's
             self.process = subprocess.Popen(
                 [sys.executable, *words],
                 stdin=subprocess.DEVNULL,
@@ -57,9 +59,17 @@ class Child:
         return self.process.poll() is None
 
     def last_words(self) -> str:
-        """Say the last thing it said, for an error."""
-        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return " / ".join(lines[-3:])[-400:]
+        """Say the last trouble it spoke of, for an error."""
+        return last_words(self.said())
+
+    def said(self) -> list[str]:
+        """Read the lines that it has said since the last look."""
+        with self.log.open("rb") as file:
+            file.seek(self.read)
+            content = file.read()
+        whole = content if not self.alive else content[: content.rfind(b"\n") + 1]
+        self.read += len(whole)
+        return whole.decode(errors="replace").splitlines()
 
     def tell(self, number: signal.Signals) -> None:
         """Send a signal to the process and all that it started."""

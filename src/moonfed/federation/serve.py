@@ -10,55 +10,55 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.core.types import Facts
-from moonfed.data import DATASETS
+from moonfed.data import Dataset
 from moonfed.data.disk import read_json, write_json
 from moonfed.engines import Options, nets_of, pick_device, pick_engine
+from moonfed.federation.ask import encoding_digest
+from moonfed.federation.enrol import enrol
+from moonfed.federation.listener import NOBODY, Listener
 from moonfed.federation.places import Home
 from moonfed.federation.settings import FederationSettings, check_federable
 from moonfed.federation.sites import Post, Sites, appended
 from moonfed.run.config import Config
+from moonfed.run.data_settings import DataSettings
 from moonfed.run.folder import RunFolder, read_rows
-from moonfed.run.loop import Row
-from moonfed.run.session import Outcome, carry_out, default_folder
-from moonfed.run.trial import Bench, Trial, begun, build, net_spec, resolve
+from moonfed.run.session import Outcome, carry_out
+from moonfed.run.trial import Bench, Trial, begun, build, load_data, net_spec, resolve
 
 ROSTER, REFUSED = "federation.json", "refused.jsonl"
 
 
 def serve(
     config: Config,
-    out: Path | None,
+    path: Path,
     resume: bool,
     home: Home,
     post: Post,
     settings: FederationSettings,
-    on_start: Callable[[list[Trial]], None] = lambda trials: None,
-    after_round: Callable[[int, list[Row]], bool] = lambda round, rows: True,
-    say: Callable[[str], None] = lambda line: None,
+    listener: Listener = NOBODY,
 ) -> Outcome:
     """Run a federation to its last round; the coordinator has the test rows and no others."""
     check_federable(config)
-    device = pick_device(config.run.device)
-    data = DATASETS[config.data.dataset]()
-    data = replace(data, inputs=data.inputs[:0], labels=data.labels[:0]).to(device)
-    path = out or default_folder(config)
     roster = _roster(path, resume)
     names = list(roster["sites"]) if roster else sorted(home.allowed())
-    config = resolve(config, data)
-    config = config.model_copy(update={"data": config.data.model_copy(update={"parties": len(names)})})
+    data, encoding = _open(config, names, listener.say)
+    data = data.to(pick_device(config.run.device))
+    config = _settled(config, data, len(names))
     run = roster["run"] if roster else secrets.token_hex(8)
     refusals: list[str] = []  # before the folder is taken there is no place for them
     log: list[Callable[[str], None]] = [refusals.append]
-    sites = Sites(home, post, settings, run, lambda line: log[0](line), say)
+    sites = Sites(home, post, settings, run, lambda line: log[0](line), listener.say, listener.stopping)
+    sites.config, sites.encoding = _for_sites(config), encoding_digest(encoding) if encoding else ""
     if roster:
         facts = [Facts(i, v["rows"], tuple(v["class_counts"])) for i, v in enumerate(roster["sites"].values())]
     else:
-        facts = sites.enrol(names, config, data.classes)
+        facts = enrol(sites, names, data.classes, config.train.batch or 1, encoding)
     trial = begun(config, data, [], facts)
-    nets = nets_of(build(net_spec(config, data)).to(device))
+    trial.names = tuple(names)
+    nets = nets_of(build(net_spec(config, data)).to(data.inputs.device))
     bench = Bench(data, nets, pick_engine("sequential", nets, data, Options()))
     described = _describe(run, names, facts)
-    folder = RunFolder(path, config, _fingerprint(described["sites"], data.fingerprint))
+    folder = RunFolder(path, config, _fingerprint(described["sites"], data.fingerprint, sites.encoding), data)
 
     def start(trials: list[Trial]) -> None:
         if not folder.finished:
@@ -68,9 +68,37 @@ def serve(
                 log[0](line)
         accepted = {party: row["round"] for row in read_rows(path)[: trial.round] for party in row["cohort"]}
         sites.ready(names, trial, accepted)
-        on_start(trials)
+        listener.start(trials)
 
-    return carry_out([trial], [folder], bench, resume, start, after_round, sites)[0]
+    return carry_out([trial], [folder], bench, resume, start, listener.after_round, sites)[0]
+
+
+def _open(config: Config, names: list[str], say: Callable[[str], None]) -> tuple[Dataset, str]:
+    """Load the coordinator's test rows, and, of its own data, what its training rows say of how rows become inputs."""
+    data, text = load_data(config.data, say), ""
+    if data.encoding is not None:
+        told = data.encoding | {"party": None, "parties": []}  # whose the coordinator's rows are is nobody's business
+        data = replace(data, party=None, test_party=None, party_names=tuple(names), encoding=told)
+        text = json.dumps(told, allow_nan=False)
+    return replace(data, inputs=data.inputs[:0], labels=data.labels[:0]), text
+
+
+def _settled(config: Config, data: Dataset, parties: int) -> Config:
+    """Fill in what depends on data and sites; with data of one's own, the batch is that of the coordinator's rows."""
+    if config.data.path is not None:
+        train = config.train.model_copy(update={"batch": config.train.batch or data.batch})
+        split = config.data.model_copy(update={"partition": "natural"})
+        config = config.model_copy(update={"train": train, "data": split})
+    config = resolve(config, data)
+    return config.model_copy(update={"data": config.data.model_copy(update={"parties": parties})})
+
+
+def _for_sites(config: Config) -> str:
+    """Write the settings that sites are sent: no file of this machine is named in them."""
+    if config.data.path is not None:
+        here = {"parties": config.data.parties, "partition": config.data.partition}
+        config = config.model_copy(update={"data": DataSettings(**here)})  # type: ignore[arg-type]
+    return config.model_dump_json()
 
 
 def _roster(path: Path, resume: bool) -> dict[str, Any] | None:
@@ -88,5 +116,6 @@ def _describe(run: str, names: list[str], facts: list[Facts]) -> dict[str, Any]:
     return {"run": run, "sites": held}
 
 
-def _fingerprint(sites: dict[str, Any], test: str) -> str:
-    return hashlib.sha256(json.dumps([sites, test], sort_keys=True).encode()).hexdigest()
+def _fingerprint(sites: dict[str, Any], test: str, encoding: str) -> str:
+    parts = [sites, test, encoding] if encoding else [sites, test]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

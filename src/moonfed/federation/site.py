@@ -3,29 +3,26 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from moonfed.core.errors import UserError
 from moonfed.core.tree import tree_map
 from moonfed.core.types import Facts, State
-from moonfed.data import DATASETS, Dataset
 from moonfed.data.partition import Rows, class_counts
 from moonfed.data.plan import draw_plan, probe_plan
 from moonfed.engines import Done, Job, Options, nets_of, pick_device, pick_engine
-from moonfed.federation.ask import ENROL, TRAIN, Ask, Note, read_ask, reply_note
+from moonfed.federation.ask import ENROL, TELL, TRAIN, Ask, Note, read_ask, reply_note
 from moonfed.federation.flat import flat_upload, rebuilt_state
 from moonfed.federation.memory import Memory
-from moonfed.federation.places import SitePlace, SiteSettings
-from moonfed.federation.seal import Refused, sign
+from moonfed.federation.outward import for_others, whole_story
+from moonfed.federation.places import SitePlace
+from moonfed.federation.rows import open_rows
+from moonfed.federation.seal import Refused, printable, sign
 from moonfed.federation.settings import check_federable
 from moonfed.run.config import Config, make_config
 from moonfed.run.rules import make_algorithm
-from moonfed.run.trial import Bench, NetSpec, build, fresh_model, net_spec, resolve, split_rows
+from moonfed.run.trial import Bench, NetSpec, build, fresh_model, net_spec, resolve
 
 
 class Warm(NamedTuple):
@@ -44,31 +41,33 @@ class Site:
     def __init__(self, place: SitePlace, say: Callable[[str], None] = lambda line: None) -> None:
         self.place, self.settings, self.say = place, place.settings, say
         self.key, self.coordinator = place.key(), place.coordinator()
-        self.warm: tuple[str, Warm] | None = None
+        self.warm: tuple[tuple[str, str], Warm] | None = None
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
 
     def answer(self, note: Note) -> Note:
-        """Answer an ask, or say in a line why not."""
+        """Answer an ask, or say in a line why not: at home all of it, to others nothing of what is on this disk."""
         try:
             return self._answer(read_ask(self.coordinator, note), note)
         except Exception as error:  # whatever it is, a site that stays is better than one that ends
-            known = isinstance(error, Refused | UserError)
-            why = str(error) if known else f"{type(error).__name__}: {error}"
-            self.say(f"could not answer an ask: {why}")
-            return Note({"refused": why[:500]}, {})
+            self.say(f"could not answer an ask: {whole_story(error)}")
+            return Note({"refused": for_others(error, [self.place.path])}, {})
 
     def _answer(self, ask: Ask, note: Note) -> Note:
         if ask.claim.site != self.settings.name:
             raise Refused("foreign", f"this is {self.settings.name}, the ask is for {ask.claim.site}")
+        if ask.kind == TELL:
+            self.say(f"the coordinator does not take this site: {printable(ask.said)}")
+            return Note({"heard": 1}, {})
+        memory = Memory(self.place.memory, ask.claim.run, self.say)
         if ask.kind == ENROL:
-            warm = self._warm(ask.config)
+            memory.keep_encoding(str(note.words.get("encoding", "")))
+            warm = self._warm(ask, memory)
             numbers = {"rows": len(warm.rows)} | {f"class{i}": n for i, n in enumerate(warm.counts)}
             self.say(f"enrolled with {len(warm.rows)} rows")
             return reply_note(ask.claim, numbers, {}, sign(self.key, ask.claim, numbers, {}))
         if ask.kind != TRAIN:
             raise Refused("malformed", f"this version of moonfed knows no ask of kind {ask.kind!r}")
-        memory = Memory(self.place.memory, ask.claim.run)
         stored = memory.stored(ask.claim.nonce)
         if stored is not None:
             self.say(f"round {ask.claim.round}: asked again, answered from the disk")
@@ -78,7 +77,7 @@ class Site:
         return self._train(ask, note, memory)
 
     def _train(self, ask: Ask, note: Note, memory: Memory) -> Note:
-        began, warm = time.perf_counter(), self._warm(ask.config)
+        began, warm = time.perf_counter(), self._warm(ask, memory)
         device = warm.bench.data.inputs.device
         state: State = tree_map(lambda t: t.to(device), rebuilt_state(note.tensors))
         done = warm.bench.engine.run_cohort([self._job(ask, warm, state, memory)])[0]
@@ -107,52 +106,24 @@ class Site:
         probe = probe_plan(warm.rows, train.batch, recipe) if config.run.gamma else None
         return Job(ask.party, local, state, slots, plan, train.lr, train.momentum, train.weight_decay, probe)
 
-    def _warm(self, text: str) -> Warm:
+    def _warm(self, ask: Ask, memory: Memory) -> Warm:
         """Load rows and network, unless those of the same settings are loaded already."""
-        if self.warm is None or self.warm[0] != text:
-            config = make_config(json.loads(text))
+        known = (ask.config, ask.encoding)
+        if self.warm is None or self.warm[0] != known:
+            config = make_config(json.loads(ask.config))
             check_federable(config)
+            if config.data.path is not None:
+                raise Refused("malformed", "a coordinator names no files of a site")
             device = pick_device(self.settings.device)
-            data, rows = open_site_data(self.settings, config)
+            data, rows = open_rows(self.settings, config, memory.encoding(ask.encoding), self.say)
             data = data.to(device)
             config = resolve(config, data)
             spec = net_spec(config, data)
             nets = nets_of(build(spec).to(device))
             engine = pick_engine("sequential", nets, data, Options())
             counts = tuple(class_counts(data.labels.cpu().numpy(), [rows], data.classes)[0])
-            self.warm = (text, Warm(config, Bench(data, nets, engine), spec, rows, counts))
+            self.warm = (known, Warm(config, Bench(data, nets, engine), spec, rows, counts))
         return self.warm[1]
-
-
-def open_site_data(settings: SiteSettings, config: Config) -> tuple[Dataset, Rows]:
-    """Load a site's rows: its share of a simulated split, or its own pictures of the run's kind."""
-    data = DATASETS[config.data.dataset]()
-    if settings.share is not None:
-        parts = split_rows(config, data)
-        if settings.share >= len(parts):
-            raise UserError(f"this site is share {settings.share} of a split into {len(parts)} (0 to {len(parts) - 1})")
-        return data, parts[settings.share]
-    assert settings.npz is not None
-    return _own_pictures(Path(settings.npz), data)
-
-
-def _own_pictures(path: Path, like: Dataset) -> tuple[Dataset, Rows]:
-    """Read pictures and labels of the kind of a data set, whose statistics and augmentation are used."""
-    try:
-        with np.load(path) as file:
-            images, labels = file["images"], file["labels"]
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} should be an .npz with images and labels: {error}") from None
-    shape = tuple(like.inputs.shape[1:])
-    if images.dtype != np.uint8 or images.shape[1:] != shape or labels.shape != images.shape[:1]:
-        raise UserError(
-            f"{path} holds images {images.dtype} {images.shape} and labels {labels.shape}; "
-            f"{like.name} needs images uint8 (rows, {', '.join(map(str, shape))}) and as many labels"
-        )
-    if not len(labels) or labels.min() < 0 or labels.max() >= like.classes:
-        raise UserError(f"{path} should hold labels from 0 to {like.classes - 1}, a row at least")
-    own = replace(like, inputs=torch.from_numpy(images), labels=torch.from_numpy(labels.astype(np.int64)))
-    return own, np.arange(len(labels))
 
 
 def _numbers(done: Done, rows: int) -> dict[str, int | float]:

@@ -5,30 +5,28 @@ changes the shares of the others, and norms can be compared before weighing only
 """
 
 import math
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median_low
 from typing import Protocol
 
 import torch
 
 from moonfed.core.errors import RunFailed
-from moonfed.core.types import Facts, Tensors
+from moonfed.core.types import Tensors
 from moonfed.engines import Done
-from moonfed.federation.ask import ENROL, TRAIN, Ask, Note, ask_note, read_reply
+from moonfed.federation.ask import TRAIN, Ask, Note, ask_note, read_reply
 from moonfed.federation.flat import expected_losses, expected_upload, flat_state
-from moonfed.federation.gate import NONCE_BYTES, Enrolled, Gate, Reply, within_norm
+from moonfed.federation.gate import Enrolled, Gate, Reply, within_norm
 from moonfed.federation.places import Home
-from moonfed.federation.seal import Claim, Refused, digest, verify
+from moonfed.federation.seal import Refused, digest
 from moonfed.federation.settings import FederationSettings
 from moonfed.run.cohort import Seat
-from moonfed.run.config import Config
 from moonfed.run.trial import Trial
 
 MOST_LOSS = 1e30  # beyond it a mean over steps and sites is no number any more
 POLL, LOOK = 0.1, 0.5  # seconds between two looks for replies, and for who is there
+SILENT, GONE, LATE = "no answer", "it is not connected", "not in time"
 
 
 class Post(Protocol):
@@ -62,58 +60,20 @@ class Sites:
         run: str,
         log: Callable[[str], None],
         say: Callable[[str], None],
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self.key, self.allowed, self.post = home.key(), home.allowed(), post
-        self.settings, self.run, self.log, self.say = settings, run, log, say
+        self.settings, self.run, self.log, self.say, self.stopping = settings, run, log, say, stopping
         self.seen: dict[str, float] = {}  # when a site was last connected
         self.names: list[str] = []  # sites by party
         self.accepted: dict[int, int] = {}  # by party: its last round that counted
         self.gate: Gate | None = None
-        self.config = "{}"
-
-    def enrol(self, names: Sequence[str], config: Config, classes: int) -> list[Facts]:
-        """Ask every site for what it holds: its rows and how many there are of each class."""
-        text = config.model_dump_json()
-        found: dict[str, Facts] = {}
-
-        def take(site: str, note: Note, asked: Claim) -> None:
-            claim, numbers, signature = read_reply(note)
-            if claim != asked:
-                raise Refused("not asked", "this is no reply to this ask")
-            verify(self.allowed[site], claim, numbers, {}, signature)
-            counts = tuple(numbers.get(f"class{i}", -1) for i in range(classes))
-            if not all(type(n) is int and n >= 0 for n in counts) or sum(counts) != numbers.get("rows"):
-                raise Refused("impossible rows", f"the {classes} classes do not add up to the rows")
-            found[site] = Facts(names.index(site), int(sum(counts)), tuple(map(int, counts)))
-            self.say(f"{site} is here with {found[site].rows} rows")
-
-        claims = {name: Claim(self.run, 0, secrets.token_hex(NONCE_BYTES), digest({}), name) for name in names}
-        notes = {name: ask_note(self.key, Ask(ENROL, claims[name], config=text), {}) for name in names}
-        self._exchange(notes, lambda site, note: take(site, note, claims[site]), lambda: False)
-        missing = [name for name in names if name not in found]
-        if missing:
-            raise RunFailed(
-                f"{', '.join(missing)} did not enrol within {self.settings.deadline:g} s; "
-                "start them with moonfed site join, or take their keys off the allow-list"
-            )
-        self._check_rows({name: found[name].rows for name in names})
-        return [found[name] for name in names]
-
-    def _check_rows(self, rows: dict[str, int]) -> None:
-        """Refuse a number of rows out of all proportion: rows are weight in the mean, and only the site knows them."""
-        usual = max(1, median_low(rows.values()))
-        for name, own in rows.items():
-            if own > self.settings.rows * usual:
-                raise RunFailed(
-                    f"{name} says that it holds {own} rows, over {self.settings.rows:g} times the median of the sites, "
-                    f"and would outweigh them; if that is true, use --rows-limit {math.ceil(own / usual)}"
-                )
+        self.config, self.encoding = "{}", ""  # what goes with every ask
 
     def ready(self, names: Sequence[str], trial: Trial, accepted: dict[int, int]) -> None:
         """Say who is which party and which rounds of each have counted."""
         self.names, self.accepted = list(names), dict(accepted)
         self.seen = dict.fromkeys(names, time.monotonic()) | self.seen
-        self.config = trial.config.model_dump_json()
         train = trial.config.train
         assert train.batch is not None
         enrolled = {
@@ -151,7 +111,7 @@ class Sites:
         notes: dict[str, Note] = {}
         for site, seat in seat_of.items():
             base = self.accepted.get(seat.party, 0)
-            ask = Ask(TRAIN, gate.ask(site), base, seat.party, seat.work, self.config)
+            ask = Ask(TRAIN, gate.ask(site), base, seat.party, seat.work, self.config, encoding=self.encoding)
             notes[site] = ask_note(self.key, ask, flat)
         taken: dict[str, Done] = {}
 
@@ -167,7 +127,7 @@ class Sites:
             losses = {k: torch.tensor([v]).expand(steps) for k, v in parts.items()}
             taken[site] = Done(upload, {}, losses, numbers.get("gamma"))
 
-        self._exchange(notes, take, lambda: len(taken) >= needed)
+        self.exchange(notes, take, lambda: len(taken) >= needed)
         if self.settings.norm:
             kept, refused = within_norm({k: v.upload for k, v in taken.items()}, self.settings.norm, round)
             for refusal in refused:
@@ -175,11 +135,14 @@ class Sites:
             taken = {site: taken[site] for site in kept}
         return {seat.party: taken[site] for site, seat in seat_of.items() if site in taken}
 
-    def _exchange(self, notes: dict[str, Note], take: Callable[[str, Note], None], enough: Callable[[], bool]) -> None:
+    def exchange(
+        self, notes: dict[str, Note], take: Callable[[str, Note], None], enough: Callable[[], bool]
+    ) -> dict[str, Refused]:
         """Send notes and take replies until all have answered, or the gone alone are missing and enough did, or late.
 
-        A site that comes anew while it is waited for is asked the very same again.
+        A site that comes anew while it is waited for is asked the very same again. Returned is who was refused.
         """
+        refused: dict[str, Refused] = {}
         ends = time.monotonic() + self.settings.deadline
         waiting, asked, gone, looked = dict(notes), dict[str, str](), list[str](), -math.inf
         here: dict[str, str] = {}
@@ -196,22 +159,27 @@ class Sites:
                 try:
                     if isinstance(note, str) or "refused" in note.words:
                         said = note if isinstance(note, str) else str(note.words["refused"])
-                        raise Refused("no answer", said)
+                        raise Refused(SILENT, said)
                     take(site, note)
                 except Exception as error:  # a reply must not end the coordinator, whatever is in it
                     refusal = error if isinstance(error, Refused) else Refused("malformed", type(error).__name__)
                     round = refusal.round if refusal.round is not None else self.gate.round if self.gate else 0
-                    self._refuse(Refused(refusal.reason, refusal.detail, site, round))
+                    refused[site] = Refused(refusal.reason, refusal.detail, site, round)
+                    self._refuse(refused[site])
                 del waiting[site]
             left = [site for site in waiting if site not in here]
+            if left and self.stopping():
+                raise RunFailed(f"stopped, without waiting for {', '.join(left)} to come back; go on with --resume")
             gone = [site for site in left if now - self.seen.get(site, now) > self.settings.patience]
             if len(gone) == len(waiting) and enough():
                 break
             time.sleep(POLL)
         for site in waiting:
-            why = "it is not connected" if site in gone else "not in time"
-            self._refuse(Refused("no answer", why, site, self.gate.round if self.gate else 0))
+            why = GONE if site in gone else LATE
+            refused[site] = Refused(SILENT, why, site, self.gate.round if self.gate else 0)
+            self._refuse(refused[site])
         self.post.forget()
+        return refused
 
     def _refuse(self, refusal: Refused) -> None:
         self.log(refusal.line())

@@ -7,6 +7,7 @@ moonfed that is installed at the site: nothing is imported anew, and no code fro
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,15 @@ from moonfed.federation.ask import Note
 from moonfed.federation.keys import write_private
 from moonfed.federation.places import SitePlace
 from moonfed.federation.processes import Child, alone, free_port
+from moonfed.federation.reach import KEPT_OUT, aside, pause, trouble_at, why_ended
 from moonfed.federation.site import Site
 from moonfed.federation.wire import content, note_of
 
 POLL = 0.1
 ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 AGAIN = 2.0  # seconds before a node that ended is started anew
+LOOK = 1.0  # seconds between two looks at what the node says
+IN, RETRIES = "SuperNode ID:", "Connection attempt failed"  # as Flower's node puts it
 
 
 class Worker:
@@ -123,24 +127,68 @@ def _take_part(place: SitePlace, site: Site, say: Callable[[str], None], stoppin
         old.unlink(missing_ok=True)
     secret = folder / f"node-{secrets.token_hex(4)}.secret"
     write_private(secret, secrets.token_bytes(32))
-    node: Child | None = None
     try:
+        line = Line(place, say, stopping)
         while not stopping():
+            if line.trouble():
+                pause(AGAIN, stopping)
+                continue
             port = free_port()
             node = Child(_node(place, port, secret), logs / "node.log", folder / "flower")
-            say(f"connecting to {place.address()} as {site.settings.name}")
-            worker = Worker(site, port, secret.read_bytes())
-            while node.alive and not stopping():
-                if not worker.step():
-                    time.sleep(POLL)
-            if not stopping():
-                say(f"connection lost, trying again: {node.last_words()}")
-                _pause(AGAIN, stopping)
-            node.stop()
+            try:
+                line.hold(node, Worker(site, port, secret.read_bytes()))
+            finally:
+                node.stop()
+            pause(AGAIN, stopping)
     finally:
-        if node is not None:
-            node.stop()
         secret.unlink(missing_ok=True)
+
+
+class Line:
+    """A site's connection, of which its user is told whenever it changes, and once each time."""
+
+    def __init__(self, place: SitePlace, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
+        self.place, self.address, self.stopping = place, place.address(), stopping
+        self.say, self.told, self.kept_out = say, "", 0
+
+    def tell(self, line: str) -> None:
+        """Say a line, unless it was the last one."""
+        if line != self.told:
+            self.say(line)
+            self.told = line
+
+    def trouble(self) -> bool:
+        """Whether the coordinator cannot be spoken to; its user is told why."""
+        found = aside(lambda: trouble_at(self.address, self.place.authority), self.stopping)
+        if found is not None:
+            self.tell(found)
+        return found is not None
+
+    def hold(self, node: Child, worker: Worker) -> None:
+        """Answer what comes while a node lasts, and say why it ended."""
+        lines: deque[str] = deque(maxlen=200)
+        looked = time.monotonic()
+        if not self.kept_out:
+            self.tell(f"connecting to {self.address} as {self.place.settings.name}")
+        while node.alive and not self.stopping():
+            if worker.step():
+                continue
+            if time.monotonic() - looked > LOOK:
+                new, looked = node.said(), time.monotonic()
+                lines += new
+                if any(IN in line for line in new):
+                    self.tell(f"connected to {self.address}, waiting to be asked")
+                    self.kept_out = 0
+                elif any(RETRIES in line for line in new):
+                    self.trouble()
+            time.sleep(POLL)
+        if self.stopping():
+            return
+        lines += node.said()
+        why = why_ended(lines, self.address)
+        self.kept_out += KEPT_OUT in "".join(lines)
+        if self.kept_out != 1:  # a coordinator that is just starting registers its sites a moment after it listens
+            self.tell(why)
 
 
 def _node(place: SitePlace, port: int, secret: Path) -> list[str]:
@@ -151,9 +199,3 @@ def _node(place: SitePlace, port: int, secret: Path) -> list[str]:
         *("--isolation", "process", "--host", "127.0.0.1", "--port", str(port)),
         *("--superexec-auth-secret-file", str(secret)),
     ]
-
-
-def _pause(seconds: float, stopping: Callable[[], bool]) -> None:
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends and not stopping():
-        time.sleep(POLL)

@@ -124,7 +124,10 @@ class Checkpoint:
 
 
 def _read(path: Path, manifest: Manifest) -> Tensors:
-    tensors, facts = read_tensors(path)
+    try:
+        tensors, facts = read_tensors(path)
+    except UserError as error:
+        raise UserError(f"{error}; use --out for another folder") from None
     if facts.get("identity") != manifest.identity:
         raise UserError(f"{path} is damaged: it is of another run; use --out for another folder")
     return tensors

@@ -207,7 +207,12 @@ def identity(config: Config) -> str:
 
 def flag_of(section: str, name: str) -> str:
     """Name the command-line flag of a setting."""
-    extra = SECTIONS[section].model_fields[name].json_schema_extra
+    return flag_in(SECTIONS[section], name)
+
+
+def flag_in(model: type[BaseModel], name: str) -> str:
+    """Name the command-line flag of a field."""
+    extra = model.model_fields[name].json_schema_extra
     flag = extra.get("flag") if isinstance(extra, dict) else None
     return str(flag) if flag else "--" + name.replace("_", "-")
 

@@ -11,8 +11,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.types import Tensors
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.disk import read_json
-from moonfed.data.own.encoding import Encoding, read_encoding
-from moonfed.data.own.settings import NUMBERS, PICTURES
+from moonfed.data.own.encoding import Encoding, encoding_of
 from moonfed.models import Model
 from moonfed.run.features import model_of
 from moonfed.run.folder import CONFIG, ENCODING
@@ -46,7 +45,7 @@ def read_saved(folder: Path, encoder: str | None = None) -> Saved:
     own = _own(record, like, encoder)
     which, snapshot = model_of(record, like, own)
     spec = net_spec(resolve(record.config, like, own), like, own)
-    return Saved(record, which, network(spec), snapshot.weights | snapshot.buffers, like, _encoding(folder, like))
+    return Saved(record, which, network(spec), snapshot.weights | snapshot.buffers, like, encoding_of(like))
 
 
 def _own(record: Record, like: Dataset, encoder: str | None) -> Own | None:
@@ -90,15 +89,3 @@ def _like(folder: Path, record: Record) -> Dataset:
         )
     except (KeyError, TypeError, ValueError, RuntimeError):
         raise UserError(f"{folder / CONFIG} does not say what inputs the model takes; it is damaged") from None
-
-
-def _encoding(folder: Path, like: Dataset) -> Encoding:
-    """Say how rows to come are read: as the run's own data was, or as pictures of the data set's shape."""
-    if like.encoding is not None:
-        return read_encoding(like.encoding)
-    kind = PICTURES if like.inputs.dtype == torch.uint8 else NUMBERS
-    names = like.class_names or tuple(str(k) for k in range(like.classes))
-    shape = {"shape": list(like.inputs.shape[1:])}
-    none = len(shape["shape"]) and shape["shape"][0]
-    mean, std = list(like.mean) or [0.0] * none, list(like.std) or [1.0] * none
-    return Encoding(kind, None, None, None, names, (), shape, {"axis": 1, "mean": mean, "std": std})

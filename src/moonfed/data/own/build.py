@@ -61,7 +61,7 @@ def assemble(found: Found, path: str, settings: OwnSettings, say: Say, known: En
     made = known or Encoding(
         train.kind, settings.label, settings.party, settings.text, classes, parties, train.scheme, fit(train, settings)
     )
-    data = _dataset(name_of(path), train, test, made)
+    data = dataset_of(name_of(path), train, test, made)
     held = settings.test is None and found.test is None
     for line in (*train.notes, *(() if held else test.notes)):
         say(line)
@@ -91,10 +91,10 @@ def _with_room(found: Found, known: Encoding | None) -> Found:
         for row, party in enumerate(found.parties or [])
         if counts[party] == 1
     }
-    return found.without(bad | (_strange(found, known.classes, known.parties) if known else {}))
+    return found.without(bad | (strange(found, known.classes, known.parties) if known else {}))
 
 
-def _strange(found: Found, classes: tuple[str, ...], parties: tuple[str, ...]) -> dict[int, str]:
+def strange(found: Found, classes: tuple[str, ...], parties: tuple[str, ...]) -> dict[int, str]:
     """Find rows whose label or party no training row has."""
     bad: dict[int, str] = {}
     for what, values, seen in (("party", found.parties, parties), ("label", found.labels, classes)):
@@ -120,7 +120,7 @@ def _parted(
         if parties and test.parties is None:
             note = f"{test.name} does not say whose its rows are: there is no accuracy by party"
             test = replace(test, notes=(*test.notes, note))
-        test = clear(test.without(_strange(test, classes, parties)), settings.skip_bad_rows)
+        test = clear(test.without(strange(test, classes, parties)), settings.skip_bad_rows)
         if not len(test):
             raise UserError(f"{test.name} has no test rows")
         return whole, test
@@ -138,7 +138,8 @@ def numbered(names: list[str], known: tuple[str, ...]) -> NDArray[np.int64]:
     return np.array([place[name] for name in names], dtype=np.int64)
 
 
-def _dataset(name: str, train: Found, test: Found, encoding: Encoding) -> Dataset:
+def dataset_of(name: str, train: Found, test: Found, encoding: Encoding) -> Dataset:
+    """Turn rows that were read into a data set."""
     classes, parties = encoding.classes, encoding.parties
     inputs, test_inputs = (encode(part, encoding) for part in (train, test))
     labels, test_labels = (torch.from_numpy(numbered(part.labels or [], classes)) for part in (train, test))

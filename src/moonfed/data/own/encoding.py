@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from moonfed.core.errors import UserError
+from moonfed.data.dataset import Dataset
 from moonfed.data.own import arrays, columns, words
 from moonfed.data.own.found import Found
 from moonfed.data.own.settings import NUMBERS, PICTURES, SOUND, TABLE, TEXT, OwnSettings
@@ -49,6 +50,18 @@ def read_encoding(value: Mapping[str, Any]) -> Encoding:
         return Encoding(**held)
     except (KeyError, TypeError) as error:
         raise UserError(f"this encoding is damaged: {error}") from None
+
+
+def encoding_of(data: Dataset) -> Encoding:
+    """Say how rows are read that are to be like those of a data set; classes without names are numbered."""
+    if data.encoding is not None:
+        return read_encoding(data.encoding)
+    kind = PICTURES if data.inputs.dtype == torch.uint8 else NUMBERS
+    names = data.class_names or tuple(str(k) for k in range(data.classes))
+    shape = list(data.inputs.shape[1:])
+    none = len(shape) and shape[0]
+    mean, std = list(data.mean) or [0.0] * none, list(data.std) or [1.0] * none
+    return Encoding(kind, None, None, None, names, (), {"shape": shape}, {"axis": 1, "mean": mean, "std": std})
 
 
 def fit(train: Found, settings: OwnSettings) -> dict[str, Any]:
