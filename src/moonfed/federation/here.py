@@ -43,7 +43,7 @@ def coordinate(
 ) -> Outcome:
     """Start a SuperLink, wait for the sites of the allow-list, and run the rounds; leaving() comes before its end."""
     path = place_of(config, out, resume)
-    with superlink(home, listen) as grid:
+    with superlink(home, listen, say) as grid:
         say(f"listening on port {home.address()[1]} for {', '.join(sorted(home.allowed()))}")
         post = GridPost(grid, home.allowed(), settings.deadline)
         try:

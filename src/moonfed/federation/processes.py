@@ -1,6 +1,7 @@
 """The processes of a federation: started with everything off that calls home, and ended with all they started."""
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -105,19 +106,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def await_free(host: str, port: int, seconds: float = 15) -> None:
-    """Wait until a port can be listened on: the last server may be on its way out."""
+def bound(host: str, port: int, seconds: float = 15) -> socket.socket:
+    """Take a port to listen on later; the last to listen there may be on its way out."""
     ends = time.monotonic() + seconds
     while True:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                return probe.bind((host, port))
-            except OSError as error:
-                if time.monotonic() > ends:
-                    raise UserError(
-                        f"cannot listen on {host}:{port}: {error.strerror}; end what listens there, or use another port"
-                    ) from None
+        own = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind((host, port))
+            return own
+        except OSError as error:
+            own.close()
+            if time.monotonic() > ends or error.errno != errno.EADDRINUSE:
+                raise UserError(
+                    f"cannot listen on {host}:{port}: {error.strerror}; end what listens there, or use another port"
+                ) from None
         time.sleep(0.1)
 
 

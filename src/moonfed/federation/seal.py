@@ -26,7 +26,7 @@ class Refused(Exception):
     """A reply that is not taken: whose it was, one word for the kind of refusal, and a sentence."""
 
     def __init__(self, reason: str, detail: str = "", site: str = "", round: int | None = None) -> None:
-        detail, site = (_printable(text) for text in (detail, site))  # it may be a stranger's, and goes to a terminal
+        detail, site = (printable(text) for text in (detail, site))  # it may be a stranger's, and goes to a terminal
         super().__init__(f"{site or 'a site'}: {reason}" + (f": {detail}" if detail else ""))
         self.reason, self.detail, self.site, self.round = reason, detail, site, round
 
@@ -36,7 +36,8 @@ class Refused(Exception):
         return json.dumps(said, allow_nan=False)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Make a word from outside fit for a log and a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text[: 4 * SHOWN])
 
 
