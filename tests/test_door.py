@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, EllipticCurv
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import sign_message
 
+from moonfed.federation.certificates import ServerFiles, make_authority, make_server_certificate
 from moonfed.federation.door import PATHS, Book, Limits, opened
-from moonfed.federation.keys import ServerFiles, make_authority, make_server_certificate
 from moonfed.federation.processes import bound, free_port
 from moonfed.federation.wire import as_flower
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import Attempt, rows
 from federations import SMALL, Federation, assert_nothing_runs, kill, processes, simulated, weights
-from test_keys import day, resigned
+from test_certificates import day, resigned
 
 from moonfed.federation.places import Home
 from moonfed.federation.processes import Child, await_port, free_port

@@ -51,6 +51,7 @@ def test_a_stranger_at_the_port_lists_registers_throws_out_and_starts_nothing(tm
         assert weights(tmp_path / "run") == expected
         assert not (tmp_path / "run" / "refused.jsonl").exists()
         assert answer.err.count("turned away 127.0.0.1 at the door") == 2  # a path, a key
+        assert answer.err.count("renew it with moonfed federation renew") == 1  # its certificate is good for two days
         written = (made.home / "logs" / "door.log").read_text()
         for path in ("list-nodes", "register-node", "unregister-node", "start-run", "stop-run", "acquire-task"):
             assert path in written

@@ -11,7 +11,7 @@ from moonfed.cli.display import showing, stderr
 from moonfed.cli.flags import Json, Values, configured, with_settings
 from moonfed.core.errors import UserError
 
-federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start.")
+federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start, renew.")
 site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
 
 SECTIONS = ("algorithm", "data", "model", "train", "cohort", "run")
@@ -88,7 +88,7 @@ def init_federation(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's new folder")],
     host: Annotated[str, typer.Option("--host", help="name or address by which the sites reach this machine")],
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="port that the coordinator listens on")] = 9443,
-    days: Annotated[int, typer.Option("--days", min=1, help="days for which the certificates are good")] = 365,
+    days: Annotated[int, typer.Option("--days", min=1, help="days for which the server's certificate is good")] = 365,
 ) -> None:
     """Make a coordinator's folder: certificates, keys, and the invitation that every site gets."""
     _need_flower()
@@ -113,6 +113,20 @@ def admit(
     typer.echo(f"{name} may take part; {len(Home(folder).allowed())} sites on the list")
 
 
+@federation.command()
+def renew(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
+    days: Annotated[int, typer.Option("--days", min=1, help="days for which the new certificate is good")] = 365,
+) -> None:
+    """Make a new server certificate; the sites know the authority that signs it, and notice nothing."""
+    _need_flower()
+    from moonfed.federation.places import Home
+
+    _there(folder)
+    ends = Home(folder).renew(days)
+    typer.echo(f"the server's certificate in {folder} is good until {ends:%d %B %Y}; sites need nothing new")
+
+
 @federation.command("start")
 @with_settings(SECTIONS, without=("data_parties",))
 def start_federation(
@@ -133,6 +147,7 @@ def start_federation(
 ) -> None:
     """Run a federation with the sites of the allow-list: moonfed federation start DIR --algorithm moon --out RUN."""
     _need_flower()
+    from moonfed.federation.certificates import expiring
     from moonfed.federation.here import coordinate
     from moonfed.federation.places import Home
     from moonfed.federation.settings import waiting
@@ -143,6 +158,8 @@ def start_federation(
     settings = configured(given, config, set or [])
     limits = waiting(deadline=deadline, quorum=quorum, attempts=attempts, patience=patience, norm=norm, rows=rows)
     with showing() as display:
+        if (line := expiring(home.files)) is not None:
+            display.say(line)
         outcome = coordinate(
             home, listen, settings, out, resume, limits, display.start, display.after_round, display.say
         )

@@ -17,6 +17,7 @@ Words: TypeAlias = Mapping[str, str | int | float | bytes]
 
 DOMAIN = "moonfed ask v1"
 ENROL, TRAIN = "enrol", "train"
+PROCESS = "process"  # a number in replies: which process of the site made it
 NAME = re.compile(r"[0-9a-f]{8,64}")  # of runs and nonces: they become names of files
 
 

@@ -24,7 +24,7 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.primitives.asymmetric import verify_signature
 
-from moonfed.federation.keys import ServerFiles
+from moonfed.federation.certificates import ServerFiles
 from moonfed.federation.passage import HEAD, Answer, Headers, Inside, TooLarge, Wire, greeted
 from moonfed.federation.seal import printable
 from moonfed.federation.wire import as_flower

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.data.disk import make_folder
+from moonfed.federation.certificates import expiring
 from moonfed.federation.link import superlink
 from moonfed.federation.places import Home, SitePlace, SiteSettings, make_home, make_site
 from moonfed.federation.post import GridPost
@@ -26,7 +27,7 @@ After = Callable[[int, list[Row]], bool]
 Say = Callable[[str], None]
 
 COORDINATOR = "coordinator"
-DAYS = 30  # for which the certificates of a federation on one machine are good
+DAYS = 60  # for which the certificates of a federation on one machine are good
 
 
 def coordinate(
@@ -74,6 +75,8 @@ def federate_here(
     children: list[Child] = []
     with ExitStack() as stack:
         stack.enter_context(alone(folder, "another moonfed federate"))  # before its sites are told another port
+        if expiring(home.files) is not None:  # a run that is gone on with after weeks
+            home.renew(DAYS)
         home.move("127.0.0.1", port)
         stack.callback(stop_all, children)
         for name in names:

@@ -21,14 +21,16 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from moonfed.core.errors import RunFailed
-from moonfed.data.disk import make_folder, short
+from moonfed.data.disk import make_folder
+from moonfed.federation.certificates import check_server_files
 from moonfed.federation.door import Book, opened
-from moonfed.federation.keys import check_server_files, write_private
+from moonfed.federation.keys import write_private
 from moonfed.federation.places import Home
 from moonfed.federation.processes import Child, alone, await_port, bound, free_port
 from moonfed.federation.wire import as_flower
@@ -68,8 +70,8 @@ def superlink(home: Home, host: str, say: Callable[[str], None]) -> Iterator[Htt
                 opened(listener, files, inside, home.allowed(), book),
             ):
                 yield grid
-        except httpx.HTTPError as error:
-            said = f"{type(error).__name__} {short(error)}"
+        except (httpx.HTTPError, RunNotRunningException) as error:
+            said = f"{type(error).__name__} {error}".splitlines()[0]
             raise RunFailed(f"SuperLink does not answer ({said}), see {logs}; go on with --resume") from None
         finally:
             if listener is not None:

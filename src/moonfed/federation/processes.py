@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.data.disk import short
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -87,15 +88,21 @@ def stop_all(children: Sequence[Child], seconds: float = STOP_SECONDS) -> None:
 @contextlib.contextmanager
 def alone(folder: Path, who: str) -> Iterator[None]:
     """Keep other processes out of a folder; the operating system lets go when this one dies, however it dies."""
-    with (folder / "lock").open("w") as file:
+    try:
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise UserError(f"cannot write {folder / 'lock'}: {short(error)}; {folder} has to be writable") from None
+    with file:
         try:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except ImportError:
             pass
-        except OSError:
+        except BlockingIOError:
             raise UserError(f"{folder} is in use by {who}; stop that first") from None
+        except OSError as error:
+            raise UserError(f"{folder} cannot be locked: {short(error)}; use a folder on another disk") from None
         yield
 
 

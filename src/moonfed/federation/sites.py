@@ -4,6 +4,7 @@ Updates travel as they are, delta, buffers and slots, and are weighed by the coo
 changes the shares of the others, and norms can be compared before weighing only.
 """
 
+import json
 import math
 import secrets
 import time
@@ -17,12 +18,13 @@ import torch
 from moonfed.core.errors import RunFailed
 from moonfed.core.types import Facts, Tensors
 from moonfed.engines import Done
-from moonfed.federation.ask import ENROL, TRAIN, Ask, Note, ask_note, read_reply
+from moonfed.federation.ask import ENROL, TRAIN, Ask, Note, Words, ask_note, read_reply
 from moonfed.federation.flat import expected_losses, expected_upload, flat_state
 from moonfed.federation.gate import NONCE_BYTES, Enrolled, Gate, Reply, within_norm
 from moonfed.federation.places import Home
 from moonfed.federation.seal import Claim, Refused, digest, verify
 from moonfed.federation.settings import FederationSettings
+from moonfed.federation.whereabouts import Whereabouts
 from moonfed.run.cohort import Seat
 from moonfed.run.config import Config
 from moonfed.run.trial import Trial
@@ -70,6 +72,7 @@ class Sites:
         self.accepted: dict[int, int] = {}  # by party: its last round that counted
         self.gate: Gate | None = None
         self.config = "{}"
+        self.whereabouts = Whereabouts()
 
     def enrol(self, names: Sequence[str], config: Config, classes: int) -> list[Facts]:
         """Ask every site for what it holds: its rows and how many there are of each class."""
@@ -85,6 +88,7 @@ class Sites:
             if not all(type(n) is int and n >= 0 for n in counts) or sum(counts) != numbers.get("rows"):
                 raise Refused("impossible rows", f"the {classes} classes do not add up to the rows")
             found[site] = Facts(names.index(site), int(sum(counts)), tuple(map(int, counts)))
+            self._answered_by(site, numbers)
             self.say(f"{site} is here with {found[site].rows} rows")
 
         claims = {name: Claim(self.run, 0, secrets.token_hex(NONCE_BYTES), digest({}), name) for name in names}
@@ -158,6 +162,7 @@ class Sites:
         def take(site: str, note: Note) -> None:
             claim, numbers, signature = read_reply(note)
             upload = gate.admit(Reply(site, claim, numbers, note.tensors, signature))
+            self._answered_by(site, numbers)
             steps = upload.steps  # the mean of a loss stands for each of its steps, so that the cohort's mean is right
             parts = {k.removeprefix("loss/"): float(v) for k, v in numbers.items() if k.startswith("loss/")}
             if set(parts) != named:
@@ -192,15 +197,18 @@ class Sites:
                     asked[site] = here[site]
             for site, note in self.post.collect():
                 if site not in waiting:
+                    self._note_second(site)
                     continue
                 try:
                     if isinstance(note, str) or "refused" in note.words:
-                        said = note if isinstance(note, str) else str(note.words["refused"])
-                        raise Refused("no answer", said)
+                        if isinstance(note, str):
+                            raise Refused("no answer", note)
+                        self._answered_by(site, note.words)
+                        raise Refused("no answer", str(note.words["refused"]))
                     take(site, note)
                 except Exception as error:  # a reply must not end the coordinator, whatever is in it
                     refusal = error if isinstance(error, Refused) else Refused("malformed", type(error).__name__)
-                    round = refusal.round if refusal.round is not None else self.gate.round if self.gate else 0
+                    round = refusal.round if refusal.round is not None else self._now()
                     self._refuse(Refused(refusal.reason, refusal.detail, site, round))
                 del waiting[site]
             left = [site for site in waiting if site not in here]
@@ -210,8 +218,21 @@ class Sites:
             time.sleep(POLL)
         for site in waiting:
             why = "it is not connected" if site in gone else "not in time"
-            self._refuse(Refused("no answer", why, site, self.gate.round if self.gate else 0))
+            self._refuse(Refused("no answer", why, site, self._now()))
         self.post.forget()
+
+    def _answered_by(self, site: str, said: Words) -> None:
+        if self.whereabouts.doubled(site, said):
+            line = f"{site} answers from two places: its key is in use twice, by a copy of its folder for one"
+            self.log(json.dumps({"noticed": site, "round": self._now(), "reason": "two places", "detail": line}))
+            self.say(line)
+
+    def _note_second(self, site: str) -> None:
+        """Write down that a reply was dropped because its site had answered: no harm, but no silence either."""
+        self.log(Refused("repeated", "it had answered this ask already", site, self._now()).line())
+
+    def _now(self) -> int:
+        return self.gate.round if self.gate else 0
 
     def _refuse(self, refusal: Refused) -> None:
         self.log(refusal.line())

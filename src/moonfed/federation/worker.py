@@ -29,6 +29,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
@@ -38,6 +39,7 @@ from moonfed.federation.ask import Note
 from moonfed.federation.keys import write_private
 from moonfed.federation.places import SitePlace
 from moonfed.federation.processes import Child, alone, free_port
+from moonfed.federation.seal import printable
 from moonfed.federation.site import Site
 from moonfed.federation.wire import content, note_of
 
@@ -49,8 +51,9 @@ AGAIN = 2.0  # seconds before a node that ended is started anew
 class Worker:
     """Answers the messages that a Flower node has taken in."""
 
-    def __init__(self, site: Site, port: int, secret: bytes) -> None:
-        self.site, self.address = site, f"127.0.0.1:{port}"
+    def __init__(self, site: Site, port: int, secret: bytes, say: Callable[[str], None] = lambda line: None) -> None:
+        self.site, self.address, self.say = site, f"127.0.0.1:{port}", say
+        self.trouble = ""  # what was wrong last, and is not said twice in a row
         signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE)
         self.client = self._client(signed)
 
@@ -61,8 +64,15 @@ class Worker:
             if not got.token:
                 return False
             self._answer(got.token)
+            self.trouble = ""
             return True
         except httpx.HTTPError:
+            return False
+        except (Exception, RunNotRunningException) as error:  # a node that does not speak as agreed must not end a site
+            trouble = printable(f"{type(error).__name__} {error}"[:400])
+            if trouble != self.trouble:
+                self.say(f"could not take or answer a message, trying again: {trouble}")
+            self.trouble = trouble
             return False
 
     def _answer(self, token: str) -> None:
@@ -129,7 +139,7 @@ def _take_part(place: SitePlace, site: Site, say: Callable[[str], None], stoppin
             port = free_port()
             node = Child(_node(place, port, secret), logs / "node.log", folder / "flower")
             say(f"connecting to {place.address()} as {site.settings.name}")
-            worker = Worker(site, port, secret.read_bytes())
+            worker = Worker(site, port, secret.read_bytes(), say)
             while node.alive and not stopping():
                 if not worker.step():
                     time.sleep(POLL)
