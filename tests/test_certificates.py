@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -36,7 +37,9 @@ def made(tmp_path_factory):
     return make_server_certificate(folder, HOSTS, 30)
 
 
-def resigned(files, folder, begin, end, without_hosts=False):
+def resigned(
+    files: ServerFiles, folder: Path, begin: datetime, end: datetime, without_hosts: bool = False
+) -> ServerFiles:
     """The server's certificate once more, by its own authority, valid from one day to another."""
     old, authority = read_certificate(files.certificate), read_certificate(files.authority)
     new = x509.CertificateBuilder(authority.subject, old.subject, old.public_key(), x509.random_serial_number())
@@ -186,7 +189,7 @@ def test_a_renewed_certificate_is_of_the_same_hosts_key_and_authority(tmp_path, 
     make_authority(tmp_path, 400)
     files = make_server_certificate(tmp_path, HOSTS, 30)
     before, key = read_certificate(files.certificate), files.key.read_bytes()
-    resigned(files, tmp_path, *map(day, age)).certificate.replace(files.certificate)
+    resigned(files, tmp_path, day(age[0]), day(age[1])).certificate.replace(files.certificate)
     ends = renew_server_certificate(files, 90)
     after = read_certificate(files.certificate)
     assert after.not_valid_after_utc == ends

@@ -169,9 +169,9 @@ def test_what_a_site_needs_goes_through_as_it_is_and_so_does_the_answer(scene: S
 )
 def test_nothing_else_reaches_the_server_though_a_site_may_ask(scene: Scene, path: str):
     status, said = scene.ask(path, signed(NORTH), b"some words")
-    assert status == 403
+    assert status == 404
     assert b"which no site needs" in said
-    assert scene.ask(PULL, signed(NORTH), method="GET")[0] == 403
+    assert scene.ask(PULL, signed(NORTH), method="GET")[0] == 404
     assert not scene.heard
 
 
@@ -211,7 +211,7 @@ def test_a_request_that_hides_another_is_refused_or_is_one_body(scene: Scene):
     bare = head(PULL, signed(NORTH), length).replace(b"\r\n", b"\n")
     for words in (head(PULL, signed(NORTH), length), bare):
         answer = scene.say(words + hidden + hidden)
-        assert [part[:3] for part in answer.split(b"HTTP/1.1 ") if part[:3].isdigit()] == [b"200", b"403"]
+        assert [part[:3] for part in answer.split(b"HTTP/1.1 ") if part[:3].isdigit()] == [b"200", b"404"]
     assert [(path, body) for path, _, body in scene.heard] == [(PULL, hidden)] * 2
 
 
@@ -281,7 +281,7 @@ def test_each_kind_of_refusal_is_said_once_and_the_log_of_them_is_bounded(scene:
     for i in range(250):
         with scene.line() as line:
             line.sendall(head(f"/v1/control/{i}", {}, "content-length: 0"))
-            assert b"403" in line.recv(1000)
+            assert b"404" in line.recv(1000)
     for _ in range(2):
         assert scene.ask(PULL, {})[0] == 412
     assert [line.split(": ")[1] for line in scene.said] == ["form", "path"]  # there was no more room for the key

@@ -70,14 +70,14 @@ def attempts(server: str) -> list[tuple[int, Callable[[], object]]]:
     control, fleet, runtime = client(ControlHttpClient), client(FleetHttpClient), client(RuntimeHttpClient)
     app = fab_to_proto(Fab("0" * 64, b"an app", {}))
     return [
-        (403, lambda: control.ListNodes(ListNodesRequest())),
-        (403, lambda: control.ListRuns(ListRunsRequest())),
-        (403, lambda: control.RegisterNode(RegisterNodeRequest(public_key=key, name="mallory"))),
-        (403, lambda: control.UnregisterNode(UnregisterNodeRequest(node_id=1))),
-        (403, lambda: control.StartRun(StartRunRequest(fab=app))),
-        (403, lambda: control.StopRun(StopRunRequest(run_id=1))),
-        (403, lambda: runtime.AcquireTask(AcquireTaskRequest())),
-        (403, lambda: fleet.RegisterNode(RegisterNodeFleetRequest(public_key=key))),
+        (404, lambda: control.ListNodes(ListNodesRequest())),
+        (404, lambda: control.ListRuns(ListRunsRequest())),
+        (404, lambda: control.RegisterNode(RegisterNodeRequest(public_key=key, name="mallory"))),
+        (404, lambda: control.UnregisterNode(UnregisterNodeRequest(node_id=1))),
+        (404, lambda: control.StartRun(StartRunRequest(fab=app))),
+        (404, lambda: control.StopRun(StopRunRequest(run_id=1))),
+        (404, lambda: runtime.AcquireTask(AcquireTaskRequest())),
+        (404, lambda: fleet.RegisterNode(RegisterNodeFleetRequest(public_key=key))),
         (412, lambda: fleet.ActivateNode(ActivateNodeRequest(public_key=key, heartbeat_interval=30))),
     ]
 

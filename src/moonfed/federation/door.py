@@ -183,7 +183,7 @@ class Door:
         """Return what is passed on of a request's head, or turn it away."""
         if request.method != b"POST" or request.target not in PATHS:
             shown = (request.method[:16] + b" " + request.target[:120]).decode("latin-1")
-            raise TurnedAway(403, "path", f"{shown}, which no site needs")
+            raise TurnedAway(404, "path", f"{shown}, which no site needs")
         headers = [(k, v) for k, v in request.headers if k in PASSED or k.startswith(FLOWERS)]
         given, lengths = dict(headers), [v for k, v in request.headers if k == b"content-length"]
         if len(given) != len(headers) or any(k == b"transfer-encoding" for k, _ in request.headers):
