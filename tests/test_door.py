@@ -19,7 +19,7 @@ from flwr.supercore.primitives.asymmetric import sign_message
 
 from moonfed.federation.certificates import ServerFiles, make_authority, make_server_certificate
 from moonfed.federation.door import PATHS, Book, Limits, opened
-from moonfed.federation.processes import bound, free_port
+from moonfed.federation.processes import free_port, listening
 from moonfed.federation.wire import as_flower
 
 PULL = "/v1/fleet/pull-messages"
@@ -78,7 +78,7 @@ class Scene:
         allowed = {"north": NORTH.public_key(), "south": SOUTH.public_key()}
         book, inside = Book(self.log, self.said.append), self.server.server_address[1]
         try:
-            with opened(bound("127.0.0.1", self.port), self.files, inside, allowed, book, self.limits):
+            with opened(listening("127.0.0.1", self.port), self.files, inside, allowed, book, self.limits):
                 yield self
         finally:
             self.server.shutdown()
@@ -306,7 +306,7 @@ def test_a_door_that_closes_hangs_up_and_leaves_its_port(files: ServerFiles, tmp
         assert _read(line)[0] == 200
     assert line.sock.recv(1) == b""
     line.close()
-    bound("127.0.0.1", scene.port, 1).close()
+    listening("127.0.0.1", scene.port, 1).close()
     assert not [thread for thread in threading.enumerate() if thread.name == "door"]
 
 

@@ -238,10 +238,9 @@ def opened(
     book: Book,
     limits: Limits = USUAL,
 ) -> Iterator[Door]:
-    """Keep a door open on a bound socket, in a thread of its own, while the block lasts."""
+    """Keep a door open on a socket that listens, in a thread of its own, while the block lasts."""
     door, loop = Door(files, port, allowed, book, limits), asyncio.new_event_loop()
     listener.setblocking(False)
-    listener.listen(128)
     serving = loop.create_task(door.serve(listener))
 
     def work() -> None:

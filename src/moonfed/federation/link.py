@@ -32,7 +32,7 @@ from moonfed.federation.certificates import check_server_files
 from moonfed.federation.door import Book, opened
 from moonfed.federation.keys import write_private
 from moonfed.federation.places import Home
-from moonfed.federation.processes import Child, alone, await_port, bound, free_port
+from moonfed.federation.processes import Child, alone, await_port, free_port, listening
 from moonfed.federation.wire import as_flower
 from moonfed.federation.worker import ACQUIRE
 
@@ -61,7 +61,7 @@ def superlink(home: Home, host: str, say: Callable[[str], None]) -> Iterator[Htt
         child: Child | None = None
         listener: socket.socket | None = None
         try:
-            listener, inside = bound(host, port), free_port()
+            listener, inside = listening(host, port), free_port()
             child = Child(_superlink(home, inside, secret), logs / "superlink.log", home.path / "flower")
             await_port(NEAR, inside, child, "SuperLink")
             book = Book(logs / "door.log", say)

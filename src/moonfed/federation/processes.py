@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.data.disk import short
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -91,7 +90,7 @@ def alone(folder: Path, who: str) -> Iterator[None]:
     try:
         file = (folder / "lock").open("w")
     except OSError as error:
-        raise UserError(f"cannot write {folder / 'lock'}: {short(error)}; {folder} has to be writable") from None
+        raise UserError(f"cannot write {folder / 'lock'}: {error.strerror}; {folder} has to be writable") from None
     with file:
         try:
             import fcntl
@@ -102,7 +101,7 @@ def alone(folder: Path, who: str) -> Iterator[None]:
         except BlockingIOError:
             raise UserError(f"{folder} is in use by {who}; stop that first") from None
         except OSError as error:
-            raise UserError(f"{folder} cannot be locked: {short(error)}; use a folder on another disk") from None
+            raise UserError(f"{folder} cannot be locked: {error.strerror}; use a folder on another disk") from None
         yield
 
 
@@ -113,14 +112,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def bound(host: str, port: int, seconds: float = 15) -> socket.socket:
-    """Take a port to listen on later; the last to listen there may be on its way out."""
+def listening(host: str, port: int, seconds: float = 15) -> socket.socket:
+    """Listen on a port: who comes waits until somebody answers. The last to listen there may be on its way out."""
     ends = time.monotonic() + seconds
     while True:
         own = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         try:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             own.bind((host, port))
+            own.listen(128)
             return own
         except OSError as error:
             own.close()
