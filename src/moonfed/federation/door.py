@@ -244,15 +244,18 @@ def opened(
     serving = loop.create_task(door.serve(listener))
 
     def work() -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(serving)
-        loop.close()
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                loop.run_until_complete(serving)
+        finally:
+            loop.close()
 
     thread = threading.Thread(target=work, name="door", daemon=True)
     thread.start()
     try:
         yield door
     finally:
-        loop.call_soon_threadsafe(serving.cancel)
+        with contextlib.suppress(RuntimeError):  # it has ended
+            loop.call_soon_threadsafe(serving.cancel)
         thread.join(5)
         listener.close()
