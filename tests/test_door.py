@@ -263,6 +263,23 @@ def test_a_crowd_of_strangers_makes_room_for_a_site_and_a_sites_own_crowd_is_bou
             line.close()
 
 
+def test_a_site_that_polls_from_two_processes_is_noticed_and_one_that_was_restarted_is_not(scene: Scene):
+    def poll(key: EllipticCurvePrivateKey, process: str) -> None:
+        assert scene.ask(PULL, signed(key) | {"moonfed-process": process})[0] == 200
+
+    for process in ("a", "a", "b", "b", "c"):
+        poll(SOUTH, process)
+    assert not scene.said
+    poll(NORTH, "a")
+    knock = signed(NORTH) | {"moonfed-process": "b"}
+    assert scene.ask("/v1/fleet/activate-node", knock)[0] == 200
+    assert not scene.said
+    for process in ("a", "b", "a"):
+        poll(NORTH, process)
+    assert scene.said == ["north answers from two places: its key is in use twice, by a copy of its folder for one"]
+    assert all("moonfed-process" not in headers for _, headers, _ in scene.heard)
+
+
 def test_who_does_not_speak_tls_or_distrusts_the_certificate_gets_nothing(scene: Scene):
     with socket.create_connection(("127.0.0.1", scene.port), 10) as bare:
         bare.sendall(head(PULL, signed(NORTH), "content-length: 0"))

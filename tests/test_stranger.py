@@ -1,6 +1,8 @@
 """Whoever reaches the coordinator's port without a site's key can do nothing there, and the federation goes on."""
 
 import os
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -55,6 +57,21 @@ def test_a_stranger_at_the_port_lists_registers_throws_out_and_starts_nothing(tm
         written = (made.home / "logs" / "door.log").read_text()
         for path in ("list-nodes", "register-node", "unregister-node", "start-run", "stop-run", "acquire-task"):
             assert path in written
+    finally:
+        made.end()
+
+
+def test_a_copy_of_a_sites_folder_that_joins_too_is_noticed(tmp_path: Path):
+    made = Federation(tmp_path, sites=1)
+    try:
+        shutil.copytree(tmp_path / "site-0", tmp_path / "copy")
+        made.join("site-0")
+        made.join("copy")
+        coordinator = made.start("--rounds", "40", "--epochs", "1")
+        coordinator.await_word("site-0 answers from two places", 120)
+        coordinator.send(signal.SIGINT)
+        answer = coordinator.end(60)
+        assert answer.err.count("answers from two places") == 1
     finally:
         made.end()
 

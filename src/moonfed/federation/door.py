@@ -24,14 +24,18 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.primitives.asymmetric import verify_signature
 
+from moonfed.federation.ask import PROCESS
 from moonfed.federation.certificates import ServerFiles
 from moonfed.federation.passage import HEAD, Answer, Headers, Inside, TooLarge, Wire, greeted
+from moonfed.federation.processes import PROCESS_HEADER
 from moonfed.federation.seal import printable
+from moonfed.federation.whereabouts import LINE, Whereabouts
 from moonfed.federation.wire import as_flower
 
 NEEDED = ("activate-node", "deactivate-node", "send-node-heartbeat", "get-run", "get-fab")
 NEEDED += ("pull-messages", "push-messages", "pull-object", "push-object", "confirm-message-received")
 PATHS = frozenset(f"/v1/fleet/{name}".encode() for name in NEEDED)  # of Flower 1.41
+HERE = frozenset({b"/v1/fleet/activate-node", b"/v1/fleet/pull-messages"})  # what a node that is at work asks
 PASSED = frozenset({b"accept", b"accept-encoding", b"content-type", b"user-agent"})  # headers, with Flower's own
 FLOWERS = b"flwr-"
 KINDS = 200  # different refusals that are written down
@@ -100,6 +104,7 @@ class Door:
         self.visits: dict[asyncio.Task[None], str] = {}  # each with its site, if it has shown a key
         self.strangers: dict[asyncio.Task[None], None] = {}  # the others, oldest first
         self.guests: Counter[str] = Counter()  # connections of each site
+        self.whereabouts = Whereabouts()
 
     async def serve(self, listener: socket.socket) -> None:
         """Take visitors in until told to stop."""
@@ -200,6 +205,10 @@ class Door:
         if not verify_signature(key, given.get(TIMESTAMP_HEADER.encode(), b""), signature):
             raise TurnedAway(412, "key", f"a node that shows the key of {site} and cannot sign with it")
         self._known(site)
+        if request.target in HERE:
+            processes = [v[:64] for k, v in request.headers if k == PROCESS_HEADER.encode()]
+            if processes and self.whereabouts.doubled(site, {PROCESS: processes[0]}):
+                self.book.say(LINE.format(site))
         return headers
 
     def _known(self, site: str) -> None:

@@ -21,6 +21,7 @@ QUIET = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
 }
 STOP_SECONDS = 8.0
+PROCESS_HEADER = "moonfed-process"  # with which a site's node tells the door which process it is
 
 
 def need_flower() -> None:

@@ -24,7 +24,7 @@ from moonfed.federation.gate import NONCE_BYTES, Enrolled, Gate, Reply, within_n
 from moonfed.federation.places import Home
 from moonfed.federation.seal import Claim, Refused, digest, verify
 from moonfed.federation.settings import FederationSettings
-from moonfed.federation.whereabouts import Whereabouts
+from moonfed.federation.whereabouts import LINE, Whereabouts
 from moonfed.run.cohort import Seat
 from moonfed.run.config import Config
 from moonfed.run.trial import Trial
@@ -223,7 +223,7 @@ class Sites:
 
     def _answered_by(self, site: str, said: Words) -> None:
         if self.whereabouts.doubled(site, said):
-            line = f"{site} answers from two places: its key is in use twice, by a copy of its folder for one"
+            line = LINE.format(site)
             self.log(json.dumps({"noticed": site, "round": self._now(), "reason": "two places", "detail": line}))
             self.say(line)
 

@@ -2,6 +2,7 @@
 
 from moonfed.federation.ask import PROCESS, Words
 
+LINE = "{} answers from two places: its key is in use twice, by a copy of its folder for one"
 REMEMBERED = 64  # processes of one site
 
 
@@ -13,13 +14,13 @@ class Whereabouts:
     """
 
     def __init__(self) -> None:
-        self.processes: dict[str, list[int]] = {}  # of each site, the one that answered last at the end
+        self.processes: dict[str, list[int | bytes]] = {}  # of each site, the one that answered last at the end
         self.noticed: set[str] = set()
 
     def doubled(self, site: str, said: Words) -> bool:
         """Take what a reply says; True when it shows, for the first time, that a site is at two places."""
         process, known = said.get(PROCESS), self.processes.setdefault(site, [])
-        if not isinstance(process, int) or (known and known[-1] == process):
+        if not isinstance(process, int | bytes) or (known and known[-1] == process):
             return False
         again = process in known and site not in self.noticed
         if again:
