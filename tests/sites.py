@@ -1,6 +1,6 @@
 """A federation without a network: sites that really train and sign, and the gate that judges what they send."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,12 @@ from moonfed.run.parties import make_jobs
 from moonfed.run.trial import resolve, set_up
 
 RUN, ROUND = "run-1", 4
+BAD = "site2"
+WEIGHT, VARIANCE, COUNT = (
+    "delta/head.weight",
+    "buffers/encoder.convolutions.1.running_var",
+    "buffers/encoder.convolutions.1.num_batches_tracked",
+)
 
 
 class Federation:
@@ -82,3 +88,18 @@ class Federation:
             part = server.contribute(uploads[site], Facts(0, self.rows[site], ()), float(self.rows[site]))
             total = add(total, part) if total else part
         return server.step(self.trial.state, total, self.trial.population)
+
+
+def changed(tensors: Tensors, name: str, value: Callable[[Any], Any]) -> Tensors:
+    """Change one tensor of an update."""
+    return tensors | {name: value(tensors[name].clone())}
+
+
+def put(value: float) -> Callable[[Any], Any]:
+    """Put a number into the middle of a tensor."""
+
+    def into(tensor: Any) -> Any:
+        tensor.view(-1)[tensor.numel() // 2] = value
+        return tensor
+
+    return into

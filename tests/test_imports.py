@@ -1,6 +1,8 @@
 """The dependency rule: core, {data, models, algorithms}, engines, run, {report, papers, federation}, api, cli."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import moonfed
@@ -19,7 +21,7 @@ MAY_IMPORT = {
     "api": {"core", "data", "models", "algorithms", "engines", "run", "report"},
     "cli": {"core", "data", "models", "algorithms", "engines", "run", "report", "papers", "federation", "api"},
 }
-FLOWER = {"apps", "link", "node", "post", "processes", "wire", "worker"}  # the files that know Flower
+FLOWER = {"apps", "door", "link", "node", "post", "processes", "wire", "worker"}  # the files that know Flower
 DISK_AND_CLOCK = {"time", "datetime", "os", "pathlib", "shutil", "tempfile"}
 
 
@@ -86,6 +88,12 @@ def test_nothing_is_unpickled_or_evaluated():
             if call == "pickle" and path == ROOT / "data" / "cifar.py":  # whose reader runs nothing: test_datasets.py
                 continue
             assert call not in text.replace(".eval()", ""), f"{path.relative_to(ROOT)}: {call}"
+
+
+def test_a_node_of_flower_does_not_wait_for_torch():
+    """SuperLink and SuperNode are processes of their own, whose start a federation waits for."""
+    words = "import moonfed.federation.node, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", words]).returncode == 0
 
 
 def test_files_stay_small():

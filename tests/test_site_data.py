@@ -13,8 +13,8 @@ import pytest
 import torch
 from commands import Attempt, moonfed, refused
 from federations import assert_nothing_runs, weights
+from line import Line
 from test_own_data import people, pictures, tone, write_csv
-from test_sites import Line
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.data.digits import digits

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from commands import moonfed, refuse
 from federations import Federation
-from test_keys import day, resigned
-from test_sites import Line, World
+from line import Line, World
+from test_certificates import day, resigned
 
 from moonfed import __version__
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.federation.ask import ENROL, Ask, Note, ask_note, read_reply, reply_note
 from moonfed.federation.outward import for_others
 from moonfed.federation.places import Home, make_home
-from moonfed.federation.processes import free_port
-from moonfed.federation.reach import last_words, trouble_at, why_ended
+from moonfed.federation.processes import free_port, last_words
+from moonfed.federation.reach import trouble_at, why_ended
 from moonfed.federation.seal import Claim, Refused, digest, sign
 from moonfed.federation.serve import serve
 from moonfed.federation.settings import FederationSettings

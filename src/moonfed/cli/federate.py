@@ -14,7 +14,7 @@ from moonfed.data.own import OwnSettings
 from moonfed.federation.listener import Listener
 from moonfed.federation.settings import FederationSettings, waiting
 
-federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start.")
+federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start, renew.")
 site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
 
 SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
@@ -53,7 +53,7 @@ def init_federation(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's new folder")],
     host: Annotated[str, typer.Option("--host", help="name or address by which the sites reach this machine")],
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="port that the coordinator listens on")] = 9443,
-    days: Annotated[int, typer.Option("--days", min=1, help="days for which the certificates are good")] = 365,
+    days: Annotated[int, typer.Option("--days", min=1, help="days for which the server's certificate is good")] = 365,
 ) -> None:
     """Make a coordinator's folder: certificates, keys, and the invitation that every site gets."""
     _need_flower()
@@ -76,6 +76,20 @@ def admit(
     _there(folder)
     Home(folder).admit(name, key)
     typer.echo(f"{name} may take part; {len(Home(folder).allowed())} sites on the list")
+
+
+@federation.command()
+def renew(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
+    days: Annotated[int, typer.Option("--days", min=1, help="days for which the new certificate is good")] = 365,
+) -> None:
+    """Make a new server certificate; the sites know the authority that signs it, and notice nothing."""
+    _need_flower()
+    from moonfed.federation.places import Home
+
+    _there(folder)
+    ends = Home(folder).renew(days)
+    typer.echo(f"the server's certificate in {folder} is good until {ends:%d %B %Y}; sites need nothing new")
 
 
 @federation.command("start")

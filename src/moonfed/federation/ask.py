@@ -19,6 +19,7 @@ Words: TypeAlias = Mapping[str, str | int | float | bytes]
 
 DOMAIN = "moonfed ask v1"
 ENROL, TRAIN, TELL = "enrol", "train", "tell"
+PROCESS = "process"  # a number in replies: which process of the site made it
 MOST_ENCODING = 16 << 20  # characters
 NAME = re.compile(r"[0-9a-f]{8,64}")  # of runs and nonces: they become names of files
 

@@ -29,6 +29,7 @@ def enrol(sites: Sites, names: Sequence[str], classes: int, batch: int, encoding
         if not all(type(n) is int and n >= 0 for n in counts) or sum(counts) != numbers.get("rows"):
             raise Refused("impossible rows", f"the {classes} classes do not add up to the rows")
         found[site] = Facts(names.index(site), int(sum(counts)), tuple(map(int, counts)))
+        sites.answered_by(site, numbers)
         sites.say(f"{site} is here with {found[site].rows} rows")
 
     claims = {name: _claim(sites, name) for name in names}

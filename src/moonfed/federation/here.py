@@ -9,6 +9,7 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.data.disk import make_folder
+from moonfed.federation.certificates import expiring
 from moonfed.federation.link import superlink
 from moonfed.federation.listener import NOBODY, Listener
 from moonfed.federation.places import Home, SitePlace, SiteSettings, make_home, make_site
@@ -21,7 +22,7 @@ from moonfed.run.folder import CONFIG, FEDERATION
 from moonfed.run.session import Outcome, default_folder
 
 COORDINATOR = "coordinator"
-DAYS = 30  # for which the certificates of a federation on one machine are good
+DAYS = 60  # for which the certificates of a federation on one machine are good
 
 
 def coordinate(
@@ -36,7 +37,9 @@ def coordinate(
 ) -> Outcome:
     """Start a SuperLink, wait for the sites of the allow-list, and run the rounds; leaving() comes before its end."""
     path = place_of(config, out, resume)
-    with superlink(home, listen) as grid:
+    with superlink(home, listen, listener.say) as grid:
+        if (line := expiring(home.files)) is not None:
+            listener.say(line)
         listener.say(f"listening on port {home.address()[1]} for {', '.join(sorted(home.allowed()))}")
         post = GridPost(grid, home.allowed(), settings.deadline)
         try:
@@ -75,6 +78,8 @@ def federate_here(
     children: list[Child] = []
     with ExitStack() as stack:
         stack.enter_context(alone(folder, "another moonfed federate"))  # before its sites are told another port
+        if expiring(home.files) is not None:  # a run that is gone on with after weeks
+            home.renew(DAYS)
         home.move("127.0.0.1", port)
         stack.callback(stop_all, children)
         for name in names:

@@ -4,8 +4,9 @@ import hashlib
 import logging
 import os
 import secrets
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,29 +21,33 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from moonfed.core.errors import RunFailed
-from moonfed.data.disk import make_folder, short
-from moonfed.federation.keys import check_server_files, write_private
+from moonfed.data.disk import make_folder
+from moonfed.federation.certificates import check_server_files
+from moonfed.federation.door import Book, opened
+from moonfed.federation.keys import write_private
 from moonfed.federation.places import Home
-from moonfed.federation.processes import Child, alone, await_free, await_port
+from moonfed.federation.processes import Child, alone, await_port, free_port, listening
 from moonfed.federation.wire import as_flower
 from moonfed.federation.worker import ACQUIRE
 
+NEAR = "127.0.0.1"
 SECONDS = 60.0
 ANSWER = 10.0  # seconds that SuperLink may be silent
 logging.getLogger("flwr").setLevel(logging.ERROR)  # its warnings would go between the lines of our progress
 
 
 @contextmanager
-def superlink(home: Home, host: str) -> Iterator[HttpGrid]:
-    """Run a SuperLink while the block lasts, and be the server of a run on it.
+def superlink(home: Home, host: str, say: Callable[[str], None]) -> Iterator[HttpGrid]:
+    """Run a SuperLink while the block lasts, be the server of a run on it, and open the door to it for the sites.
 
-    Only this process can take the run's server part: SuperLink hands tasks to who knows the secret, and nobody's
-    code is run here or at a site, whoever may reach the port.
+    SuperLink listens on this machine only. Only this process can take the run's server part: SuperLink hands tasks to
+    who knows the secret.
     """
     files, (_, port) = home.files, home.address()
     check_server_files(files)
@@ -54,17 +59,23 @@ def superlink(home: Home, host: str) -> Iterator[HttpGrid]:
             old.unlink(missing_ok=True)
         write_private(secret, secrets.token_bytes(32))
         child: Child | None = None
+        listener: socket.socket | None = None
         try:
-            await_free(host, port)
-            child = Child(_superlink(home, host, port, secret), logs / "superlink.log", home.path / "flower")
-            near = "127.0.0.1" if host == "0.0.0.0" else host
-            await_port(near, port, child, "SuperLink")
-            with _serving(home, f"{near}:{port}", secret.read_bytes()) as grid:
+            listener, inside = listening(host, port), free_port()
+            child = Child(_superlink(home, inside, secret), logs / "superlink.log", home.path / "flower")
+            await_port(NEAR, inside, child, "SuperLink")
+            book = Book(logs / "door.log", say)
+            with (
+                _serving(home, f"{NEAR}:{inside}", secret.read_bytes()) as grid,
+                opened(listener, files, inside, home.allowed(), book),
+            ):
                 yield grid
-        except httpx.HTTPError as error:
-            said = f"{type(error).__name__} {short(error)}"
+        except (httpx.HTTPError, RunNotRunningException) as error:
+            said = f"{type(error).__name__} {error}".splitlines()[0]
             raise RunFailed(f"SuperLink does not answer ({said}), see {logs}; go on with --resume") from None
         finally:
+            if listener is not None:
+                listener.close()
             if child is not None:
                 child.stop()
             secret.unlink(missing_ok=True)
@@ -119,12 +130,12 @@ def _fab(content: bytes) -> Fab:
     return Fab(hashlib.sha256(content).hexdigest(), content, {})
 
 
-def _superlink(home: Home, host: str, port: int, secret: Path) -> list[str]:
+def _superlink(home: Home, port: int, secret: Path) -> list[str]:
     files = home.files
     return [
         *("-m", "moonfed.federation.node", "superlink", str(os.getpid())),
         *("--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)),
         *("--ssl-keyfile", str(files.key), "--enable-supernode-auth"),
-        *("--host", host, "--port", str(port), "--disable-runtime-dependency-installation"),
+        *("--host", NEAR, "--port", str(port), "--disable-runtime-dependency-installation"),
         *("--isolation", "process", "--superexec-auth-secret-file", str(secret)),
     ]

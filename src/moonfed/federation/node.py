@@ -4,11 +4,13 @@ python -m moonfed.federation.node superlink PARENT ... and ... supernode PARENT 
 flower-superlink and flower-supernode.
 """
 
+import secrets
 import sys
 import time
 from functools import partial
+from typing import Any
 
-from moonfed.federation.processes import end_with_parent
+from moonfed.federation.processes import PROCESS_HEADER, end_with_parent
 
 SOON, LATER = 0.2, 3.0  # seconds between two polls: just after a message, and after a minute without one
 LOCAL = 0.1  # seconds between two looks for the reply of the process beside it; no network is asked
@@ -37,6 +39,22 @@ class Hasty:
         return time.sleep(min(LATER, max(SOON, (now - self.last) / 20)))
 
 
+class Named:
+    """Flower's signature of a node's requests, with the number of this process beside it.
+
+    Of two processes with copies of one key Flower lets one in, and the other tries again and again: it is by this
+    number that the door tells them apart.
+    """
+
+    def __init__(self, signs: Any) -> None:
+        self.signs, self.number = signs, secrets.token_hex(8)
+
+    def intercept(self, context: Any, call_next: Any) -> Any:
+        """Name the process and sign."""
+        context.request.headers[PROCESS_HEADER] = self.number
+        return self.signs.intercept(context, call_next)
+
+
 def main() -> None:
     """Run one of Flower's servers."""
     kind, parent, *words = sys.argv[1:]
@@ -48,12 +66,15 @@ def main() -> None:
         flower_superlink()
     else:
         from flwr.supercore.inflatable.inflatable_utils import pull_objects
+        from flwr.supernode import fleet_http_connection as connection
         from flwr.supernode import start_client_internal as loop
         from flwr.supernode.cli import flower_supernode
+        from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
         hurried = partial(pull_objects, initial_backoff=LOCAL, backoff_cap=1.0)
         for name, value in (("time", Hasty()), ("pull_objects", hurried)):
             setattr(loop, name, value)
+        setattr(connection, "NodeAuthHttpInterceptor", lambda *keys: Named(NodeAuthHttpInterceptor(*keys)))  # noqa: B010
         flower_supernode()
 
 

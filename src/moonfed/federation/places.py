@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,23 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from moonfed.core.errors import UserError
 from moonfed.data.disk import make_folder, read_json, write_bytes, write_json
 from moonfed.data.own import OwnSettings
-from moonfed.federation.keys import (
+from moonfed.federation.certificates import (
     CA_CERTIFICATE,
+    MOST_DAYS,
     SERVER_CERTIFICATE,
     SERVER_KEY,
     ServerFiles,
+    check_days,
+    checked_hosts,
     make_authority,
     make_server_certificate,
-    make_site_key,
-    read_allow_list,
-    read_private,
-    read_public,
+    renew_server_certificate,
 )
+from moonfed.federation.keys import make_key_pair, read_allow_list, read_private, read_public
+from moonfed.federation.processes import alone
 
 COORDINATOR, INVITATION, SITES, SITE, KEY = "coordinator.key", "invitation.json", "sites", "site.json", "site.key"
+AUTHORITY = 3650  # days by which the authority outlives the first certificate that it signs
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -68,22 +72,31 @@ class Home:
     def admit(self, name: str, public: Path) -> None:
         """Put a site's public key on the allow-list."""
         check_name(name)
-        read_public(public)
-        place = self.sites / f"{name}.pub"
+        key, place = read_public(public), self.sites / f"{name}.pub"
+        for other in sorted(self.sites.glob("*.pub")):
+            if other != place and read_public(other) == key:
+                raise UserError(f"{public} is the key of {other.stem} already; each site needs a key of its own")
         if place.exists() and place.read_bytes() != public.read_bytes():
             raise UserError(f"{place} holds another key of a site of this name; delete it first if it is outdated")
         make_folder(self.sites)
         write_bytes(place, public.read_bytes())
 
+    def renew(self, days: int) -> datetime:
+        """Make a new server certificate from the same authority, while no federation runs here; say when it ends."""
+        with alone(self.path, "a running federation"):
+            return renew_server_certificate(self.files, days)
+
 
 def make_home(path: Path, host: str, port: int, days: int) -> Home:
     """Make a coordinator's folder: authority, server certificate, the key that signs asks, and the invitation."""
-    home = Home(path)
-    if path.exists() and any(path.iterdir()):
+    home, hosts = Home(path), sorted({host, "localhost", "127.0.0.1"})
+    check_days(days)
+    checked_hosts(hosts)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{path} is not empty; a federation needs a new or empty folder")
-    make_authority(path, days)
-    make_server_certificate(path, sorted({host, "localhost", "127.0.0.1"}), days)
-    public = make_site_key(path / COORDINATOR)
+    make_authority(path, min(days + AUTHORITY, MOST_DAYS))
+    make_server_certificate(path, hosts, days)
+    public = make_key_pair(path / COORDINATOR)
     make_folder(home.sites)
     write_json(
         home.invitation,
@@ -186,7 +199,7 @@ def make_site(path: Path, invitation: Path, settings: SiteSettings) -> SitePlace
         raise UserError(f"{path} is not empty; a site needs a new or empty folder")
     make_folder(path)
     path.chmod(0o700)  # the site's memory is nobody else's
-    make_site_key(place.private)
+    make_key_pair(place.private)
     write_bytes(place.authority, given["authority"].encode())
     write_bytes(path / "coordinator.pub", given["coordinator"].encode())
     write_json(path / INVITATION, given)

@@ -4,9 +4,14 @@ Flower's own way to take replies waits, for minutes, for the parts of one whose 
 that is not whole yet is looked at again later, and nobody waits for it.
 """
 
-from collections import Counter
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
+import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from flwr.app import ArrayRecord, Message, MessageType
 from flwr.common.constant import ErrorCode
@@ -19,8 +24,10 @@ from flwr.supercore.inflatable.inflatable_utils import (
     ObjectUnavailableError,
     inflate_object_from_contents,
 )
+from flwr.supercore.run import RunNotRunningException
 from flwr.superlink.grid import HttpGrid
 
+from moonfed.core.errors import RunFailed
 from moonfed.core.tree import nbytes
 from moonfed.core.types import Tensors
 from moonfed.federation.ask import Note
@@ -28,6 +35,9 @@ from moonfed.federation.wire import as_flower, note_of, record, with_words
 
 UNDELIVERED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 ROOM = 1 << 20  # bytes that a reply may have beside its tensors
+PIECE = 1 << 16  # bytes that a part of it has at least, but for a few; Flower makes them of 5 MiB
+FEW = 64
+TURN = 2.0  # seconds for the parts of one reply; then it is the next one's turn
 
 
 class GridPost:
@@ -46,7 +56,9 @@ class GridPost:
     def present(self) -> dict[str, str]:
         """Name the sites that are connected; the word is the time at which each connected, and how much was lost."""
         found: dict[str, str] = {}
-        for node in self.grid.get_nodes():
+        with speaking():
+            nodes = self.grid.get_nodes()
+        for node in nodes:
             site = self.sites.get(bytes(node.public_key))
             if site is not None:
                 self.nodes[site], found[site] = node.node_id, f"{node.last_activated_at} {self.lost[site]}"
@@ -58,7 +70,9 @@ class GridPost:
         if self.last is None or self.last[0] is not note.tensors:  # all sites of a round get the same
             self.last = (note.tensors, record(note.tensors))
         message = Message(with_words(note, self.last[1]), self.nodes[site], MessageType.TRAIN, ttl=self.lifetime)
-        for number in self.grid.push_messages([message]):
+        with speaking():
+            numbers = list(self.grid.push_messages([message]))
+        for number in numbers:
             if number:
                 self.pending[number] = site
 
@@ -66,6 +80,10 @@ class GridPost:
         """Take the replies that are whole."""
         if not self.pending:
             return []
+        with speaking():
+            return self._collected()
+
+    def _collected(self) -> list[tuple[str, Note | str]]:
         waiting = [number for number in self.pending if number not in self.coming]
         if waiting:
             client = self.grid._runtime_client  # pyright: ignore[reportPrivateUsage]
@@ -79,7 +97,7 @@ class GridPost:
             site = self.pending[number]
             try:
                 note = parcel.look(self.grid)
-            except ObjectUnavailableError:
+            except (ObjectUnavailableError, NextTurn):
                 continue
             except ObjectPullError:  # its sender died before all of it was here
                 note = None
@@ -95,21 +113,43 @@ class GridPost:
         self.pending, self.coming = {}, {}
 
 
+@contextmanager
+def speaking() -> Iterator[None]:
+    """Make one kind of error of all that Flower raises where SuperLink does not speak as agreed."""
+    try:
+        yield
+    except httpx.HTTPError:  # the connection itself, which whoever started SuperLink knows more of
+        raise
+    except (Exception, RunNotRunningException) as error:  # the second is no Exception
+        said = f"{type(error).__name__} {error}".splitlines()[0]
+        raise RunFailed(f"SuperLink does not speak as agreed ({said}); go on with --resume") from None
+
+
+class NextTurn(Exception):
+    """A reply of which more parts may be there than could be taken now."""
+
+
 class Parcel:
     """A reply of which parts may still be on their way."""
 
     def __init__(self, name: str, tree: Any, limit: int) -> None:
-        self.name, self.limit = name, limit
-        self.missing = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
+        self.name, self.limit, self.most = name, limit, FEW + limit // PIECE
+        parts = dict.fromkeys(part.object_id for part in islice(iterate_object_tree(tree), self.most + 1))
+        self.missing = deque(parts)
         self.parts: dict[str, bytes] = {}
 
     def look(self, grid: HttpGrid) -> Note | str | None:
         """Take the parts that are there; return the note, or what is wrong with it, or None if it was not delivered."""
+        if len(self.missing) + len(self.parts) > self.most:
+            return f"a reply of more than {self.most} parts"
         client, run = grid._runtime_client, grid.run.run_id  # pyright: ignore[reportPrivateUsage]
         pull = make_pull_object_fn_protobuf(client.PullObject, grid.node, run)
+        ends = time.monotonic() + TURN
         while self.missing:
+            if time.monotonic() > ends:
+                raise NextTurn
             part = pull(self.missing[0])
-            self.parts[self.missing.pop(0)] = part
+            self.parts[self.missing.popleft()] = part
             self.limit -= len(part)
             if self.limit < 0:
                 return "a reply far larger than the model"

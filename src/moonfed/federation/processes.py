@@ -1,7 +1,9 @@
 """The processes of a federation: started with everything off that calls home, and ended with all they started."""
 
 import contextlib
+import errno
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.federation.reach import last_words
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_TROUBLE = re.compile(r"ERROR\b|CRITICAL\b|[\w.]*(Error|Exception): ")
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -21,6 +24,7 @@ QUIET = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
 }
 STOP_SECONDS = 8.0
+PROCESS_HEADER = "moonfed-process"  # with which a site's node tells the door which process it is
 
 
 def need_flower() -> None:
@@ -96,15 +100,21 @@ def stop_all(children: Sequence[Child], seconds: float = STOP_SECONDS) -> None:
 @contextlib.contextmanager
 def alone(folder: Path, who: str) -> Iterator[None]:
     """Keep other processes out of a folder; the operating system lets go when this one dies, however it dies."""
-    with (folder / "lock").open("w") as file:
+    try:
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise UserError(f"cannot write {folder / 'lock'}: {error.strerror}; {folder} has to be writable") from None
+    with file:
         try:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except ImportError:
             pass
-        except OSError:
+        except BlockingIOError:
             raise UserError(f"{folder} is in use by {who}; stop that first") from None
+        except OSError as error:
+            raise UserError(f"{folder} cannot be locked: {error.strerror}; use a folder on another disk") from None
         yield
 
 
@@ -115,19 +125,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def await_free(host: str, port: int, seconds: float = 15) -> None:
-    """Wait until a port can be listened on: the last server may be on its way out."""
+def listening(host: str, port: int, seconds: float = 15) -> socket.socket:
+    """Listen on a port: who comes waits until somebody answers. The last to listen there may be on its way out."""
     ends = time.monotonic() + seconds
     while True:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                return probe.bind((host, port))
-            except OSError as error:
-                if time.monotonic() > ends:
-                    raise UserError(
-                        f"cannot listen on {host}:{port}: {error.strerror}; end what listens there, or use another port"
-                    ) from None
+        own = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind((host, port))
+            own.listen(128)
+            return own
+        except OSError as error:
+            own.close()
+            if time.monotonic() > ends or error.errno != errno.EADDRINUSE:
+                raise UserError(
+                    f"cannot listen on {host}:{port}: {error.strerror}; end what listens there, or use another port"
+                ) from None
         time.sleep(0.1)
 
 
@@ -157,3 +170,12 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """Put the last trouble that a process spoke of, or else the last it said, on one line without its colours."""
+    said = [plain for line in lines if (plain := " ".join(_COLOUR.sub("", line).split()))]
+    bad = [k for k, line in enumerate(said) if _TROUBLE.match(line)]
+    text = " / ".join(said[bad[-1] :][:3] if bad else said[-3:])
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text[:400] or "it said nothing"

@@ -1,6 +1,5 @@
 """Why a site is not let in, in a line: nobody answers, it is not the coordinator, or the site is not on its list."""
 
-import re
 import socket
 import ssl
 import threading
@@ -9,11 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from moonfed.data.disk import short
+from moonfed.federation.processes import last_words
 
 SECONDS = 5.0  # that a coordinator may take to answer the door
 EXPIRED, EARLY, NAMES = 10, 9, (62, 64)  # OpenSSL's verdicts: too late, too soon, another host or address
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_TROUBLE = re.compile(r"ERROR\b|CRITICAL\b|[\w.]*(Error|Exception): ")
 KEPT_OUT = "[code: 2004]"  # what Flower's node says whose key is not registered
 
 
@@ -62,15 +60,6 @@ def why_ended(lines: Sequence[str], address: str) -> str:
             "(moonfed federation admit)"
         )
     return f"the connection to {address} ended: {last_words(lines)}"
-
-
-def last_words(lines: Sequence[str]) -> str:
-    """Put the last trouble that a process spoke of, or else the last it said, on one line without its colours."""
-    said = [plain for line in lines if (plain := " ".join(_COLOUR.sub("", line).split()))]
-    bad = [k for k, line in enumerate(said) if _TROUBLE.match(line)]
-    text = " / ".join(said[bad[-1] :][:3] if bad else said[-3:])
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text[:400] or "it said nothing"
 
 
 def aside(call: Callable[[], str | None], stopping: Callable[[], bool]) -> str | None:

@@ -1,6 +1,7 @@
 """A site: it answers the coordinator's asks with its own rows, and keeps its memory to itself."""
 
 import json
+import secrets
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from moonfed.core.types import Facts, State
 from moonfed.data.partition import Rows, class_counts
 from moonfed.data.plan import draw_plan, probe_plan
 from moonfed.engines import Done, Job, Options, nets_of, pick_device, pick_engine
-from moonfed.federation.ask import ENROL, TELL, TRAIN, Ask, Note, read_ask, reply_note
+from moonfed.federation.ask import ENROL, PROCESS, TELL, TRAIN, Ask, Note, read_ask, reply_note
 from moonfed.federation.flat import flat_upload, rebuilt_state
 from moonfed.federation.memory import Memory
 from moonfed.federation.outward import for_others, whole_story
@@ -42,6 +43,7 @@ class Site:
         self.place, self.settings, self.say = place, place.settings, say
         self.key, self.coordinator = place.key(), place.coordinator()
         self.warm: tuple[tuple[str, str], Warm] | None = None
+        self.process = secrets.randbits(62)  # so that a copy of this folder at work elsewhere is noticed
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
 
@@ -51,7 +53,7 @@ class Site:
             return self._answer(read_ask(self.coordinator, note), note)
         except Exception as error:  # whatever it is, a site that stays is better than one that ends
             self.say(f"could not answer an ask: {whole_story(error)}")
-            return Note({"refused": for_others(error, [self.place.path])}, {})
+            return Note({"refused": for_others(error, [self.place.path]), PROCESS: self.process}, {})
 
     def _answer(self, ask: Ask, note: Note) -> Note:
         if ask.claim.site != self.settings.name:
@@ -64,6 +66,7 @@ class Site:
             memory.keep_encoding(str(note.words.get("encoding", "")))
             warm = self._warm(ask, memory)
             numbers = {"rows": len(warm.rows)} | {f"class{i}": n for i, n in enumerate(warm.counts)}
+            numbers[PROCESS] = self.process
             self.say(f"enrolled with {len(warm.rows)} rows")
             return reply_note(ask.claim, numbers, {}, sign(self.key, ask.claim, numbers, {}))
         if ask.kind != TRAIN:
@@ -82,7 +85,7 @@ class Site:
         state: State = tree_map(lambda t: t.to(device), rebuilt_state(note.tensors))
         done = warm.bench.engine.run_cohort([self._job(ask, warm, state, memory)])[0]
         upload = {name: tensor.cpu() for name, tensor in flat_upload(done.upload).items()}
-        numbers = _numbers(done, len(warm.rows))
+        numbers = _numbers(done, len(warm.rows)) | {PROCESS: self.process}
         reply = reply_note(ask.claim, numbers, upload, sign(self.key, ask.claim, numbers, upload))
         memory.keep(ask.base, ask.claim.round, done.slots, ask.claim.nonce, reply)
         spent = time.perf_counter() - began

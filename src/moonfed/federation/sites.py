@@ -4,6 +4,7 @@ Updates travel as they are, delta, buffers and slots, and are weighed by the coo
 changes the shares of the others, and norms can be compared before weighing only.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +16,13 @@ import torch
 from moonfed.core.errors import RunFailed
 from moonfed.core.types import Tensors
 from moonfed.engines import Done
-from moonfed.federation.ask import TRAIN, Ask, Note, ask_note, read_reply
+from moonfed.federation.ask import TRAIN, Ask, Note, Words, ask_note, read_reply
 from moonfed.federation.flat import expected_losses, expected_upload, flat_state
 from moonfed.federation.gate import Enrolled, Gate, Reply, within_norm
 from moonfed.federation.places import Home
 from moonfed.federation.seal import Refused, digest
 from moonfed.federation.settings import FederationSettings
+from moonfed.federation.whereabouts import LINE, Whereabouts
 from moonfed.run.cohort import Seat
 from moonfed.run.trial import Trial
 
@@ -69,6 +71,7 @@ class Sites:
         self.accepted: dict[int, int] = {}  # by party: its last round that counted
         self.gate: Gate | None = None
         self.config, self.encoding = "{}", ""  # what goes with every ask
+        self.whereabouts = Whereabouts()
 
     def ready(self, names: Sequence[str], trial: Trial, accepted: dict[int, int]) -> None:
         """Say who is which party and which rounds of each have counted."""
@@ -118,6 +121,7 @@ class Sites:
         def take(site: str, note: Note) -> None:
             claim, numbers, signature = read_reply(note)
             upload = gate.admit(Reply(site, claim, numbers, note.tensors, signature))
+            self.answered_by(site, numbers)
             steps = upload.steps  # the mean of a loss stands for each of its steps, so that the cohort's mean is right
             parts = {k.removeprefix("loss/"): float(v) for k, v in numbers.items() if k.startswith("loss/")}
             if set(parts) != named:
@@ -155,15 +159,18 @@ class Sites:
                     asked[site] = here[site]
             for site, note in self.post.collect():
                 if site not in waiting:
+                    self._note_second(site)
                     continue
                 try:
                     if isinstance(note, str) or "refused" in note.words:
-                        said = note if isinstance(note, str) else str(note.words["refused"])
-                        raise Refused(SILENT, said)
+                        if isinstance(note, str):
+                            raise Refused(SILENT, note)
+                        self.answered_by(site, note.words)
+                        raise Refused(SILENT, str(note.words["refused"]))
                     take(site, note)
                 except Exception as error:  # a reply must not end the coordinator, whatever is in it
                     refusal = error if isinstance(error, Refused) else Refused("malformed", type(error).__name__)
-                    round = refusal.round if refusal.round is not None else self.gate.round if self.gate else 0
+                    round = refusal.round if refusal.round is not None else self._now()
                     refused[site] = Refused(refusal.reason, refusal.detail, site, round)
                     self._refuse(refused[site])
                 del waiting[site]
@@ -175,11 +182,24 @@ class Sites:
                 break
             time.sleep(POLL)
         for site in waiting:
-            why = GONE if site in gone else LATE
-            refused[site] = Refused(SILENT, why, site, self.gate.round if self.gate else 0)
+            refused[site] = Refused(SILENT, GONE if site in gone else LATE, site, self._now())
             self._refuse(refused[site])
         self.post.forget()
         return refused
+
+    def answered_by(self, site: str, said: Words) -> None:
+        """Take note of which process of a site an answer came from."""
+        if self.whereabouts.doubled(site, said):
+            line = LINE.format(site)
+            self.log(json.dumps({"noticed": site, "round": self._now(), "reason": "two places", "detail": line}))
+            self.say(line)
+
+    def _note_second(self, site: str) -> None:
+        """Write down that a reply was dropped because its site had answered: no harm, but no silence either."""
+        self.log(Refused("repeated", "it had answered this ask already", site, self._now()).line())
+
+    def _now(self) -> int:
+        return self.gate.round if self.gate else 0
 
     def _refuse(self, refusal: Refused) -> None:
         self.log(refusal.line())

@@ -30,6 +30,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
@@ -40,6 +41,7 @@ from moonfed.federation.keys import write_private
 from moonfed.federation.places import SitePlace
 from moonfed.federation.processes import Child, alone, free_port
 from moonfed.federation.reach import KEPT_OUT, aside, pause, trouble_at, why_ended
+from moonfed.federation.seal import printable
 from moonfed.federation.site import Site
 from moonfed.federation.wire import content, note_of
 
@@ -53,8 +55,9 @@ IN, RETRIES = "SuperNode ID:", "Connection attempt failed"  # as Flower's node p
 class Worker:
     """Answers the messages that a Flower node has taken in."""
 
-    def __init__(self, site: Site, port: int, secret: bytes) -> None:
-        self.site, self.address = site, f"127.0.0.1:{port}"
+    def __init__(self, site: Site, port: int, secret: bytes, say: Callable[[str], None] = lambda line: None) -> None:
+        self.site, self.address, self.say = site, f"127.0.0.1:{port}", say
+        self.trouble = ""  # what was wrong last, and is not said twice in a row
         signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE)
         self.client = self._client(signed)
 
@@ -65,8 +68,15 @@ class Worker:
             if not got.token:
                 return False
             self._answer(got.token)
+            self.trouble = ""
             return True
         except httpx.HTTPError:
+            return False
+        except (Exception, RunNotRunningException) as error:  # a node that does not speak as agreed must not end a site
+            trouble = printable(f"{type(error).__name__} {error}"[:400])
+            if trouble != self.trouble:
+                self.say(f"could not take or answer a message, trying again: {trouble}")
+            self.trouble = trouble
             return False
 
     def _answer(self, token: str) -> None:
@@ -136,7 +146,7 @@ def _take_part(place: SitePlace, site: Site, say: Callable[[str], None], stoppin
             port = free_port()
             node = Child(_node(place, port, secret), logs / "node.log", folder / "flower")
             try:
-                line.hold(node, Worker(site, port, secret.read_bytes()))
+                line.hold(node, Worker(site, port, secret.read_bytes(), say))
             finally:
                 node.stop()
             pause(AGAIN, stopping)
