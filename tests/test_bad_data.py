@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import moonfed, refuse
+from own_rows import people, pictures, tone
 from PIL import Image
-from test_own_data import people, pictures, tone
 
 OWN = ["--label", "kind", "--party", "site"]
 HEAD = "age,colour,weight,kind,site"
