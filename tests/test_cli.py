@@ -391,3 +391,10 @@ def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise() -> None:
         for more in ({}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"})
     ]
     assert [line.strip() for line in said] == ["10000", "None", "7"]
+
+
+def test_an_interrupt_while_torch_is_loaded_is_one_line(place: Path) -> None:
+    (place / "torch.py").write_text("raise KeyboardInterrupt\n")  # as if Ctrl-C had come just then
+    command = [sys.executable, "-c", "from moonfed.cli import main; main()", "run"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(place)})
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "moonfed: stopped\n")

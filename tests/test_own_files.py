@@ -1,16 +1,19 @@
 """Tables, texts, arrays and torch data sets: how each is read, and what is learned from training rows alone."""
 
+import itertools
 import json
 import math
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
-from commands import moonfed
+from commands import moonfed, refuse
 from own_rows import QUICK, people, pictures, write_csv
 from PIL import Image
 
-from moonfed.data.own import OwnSettings, from_torch, own_data
+from moonfed.data.own import OwnSettings, arrays, from_torch, own_data
+from moonfed.data.own.build import ordered
 from moonfed.data.own.columns import encode, fit, kinds_of
 from moonfed.data.own.words import words_of
 
@@ -132,6 +135,10 @@ def test_a_hugging_face_folder_is_read_as_save_to_disk_leaves_it(place: Path):
     data = own_data("texts", OwnSettings(text="text"))
     assert data.class_names == ("neg", "pos")
     assert (len(data.labels), data.test_labels.tolist()) == (20, [0, 1, 0, 1])
+    (place / "texts" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test", "validation"]}))
+    noted: list[str] = []
+    own_data("texts", OwnSettings(text="text"), noted.append)
+    assert noted[0] == "texts: the split validation is left out"
     pictures(place / "shades")
     files = sorted((place / "shades").rglob("*.png"))
     inside: list[object] = [{"bytes": path.read_bytes(), "path": path.name} for path in files]
@@ -156,3 +163,52 @@ def test_any_torch_data_set_is_taken(place: Path):
     seen = from_torch([(Image.new("RGB", (8, 6)), "ab"[k % 2]) for k in range(20)])
     assert seen.inputs.shape[1:] == (3, 6, 8)
     assert seen.class_names == ("a", "b")
+
+
+@pytest.mark.parametrize("rows", [25, 26, 30, 33, 38, 42])
+def test_a_column_of_one_number_is_nothing_and_another_number_in_it_stays_small(rows: int):
+    table = {"same": ["0.1"] * rows}  # whose mean is not always 0.1, and whose deviation not always 0
+    details = fit(table, {"same": "number"}, "t.csv")
+    assert encode({"same": ["0.1", "0.2"]}, details)[:, 0].tolist() == pytest.approx([0, 0.1], abs=1e-6)
+    held = arrays.fit(np.full((rows, 1), 0.1))
+    assert arrays.encode(np.array([[0.1], [0.2]]), held)[:, 0].tolist() == pytest.approx([0, 0.1], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["f8", "i8", "u4"])
+def test_numbers_far_from_zero_keep_their_differences(kind: str, place: Path):
+    seconds = 1_700_000_000 + np.arange(80).reshape(40, 2)
+    np.savez(place / "t.npz", x=seconds.astype(kind), y=np.arange(40) % 2)
+    data = own_data("t.npz", OwnSettings(test="t.npz"))
+    wanted = (seconds - seconds.mean(0)) / seconds.std(0)
+    assert torch.allclose(data.inputs, torch.tensor(wanted, dtype=torch.float32), atol=1e-6)
+
+
+def test_a_missing_label_is_a_bad_row_wherever_it_comes_from(place: Path):
+    import pyarrow
+    import pyarrow.parquet
+
+    x, y = np.zeros((8, 1)), [1.0, 0.0, math.nan, 1.0] * 2
+    np.savez(place / "t.npz", x=x, y=np.array(y))
+    pyarrow.parquet.write_table(pyarrow.table({"x": x[:, 0], "label": y}), "t.parquet")
+    assert "t.npz has 2 bad rows of 8: t.npz row 2 (y is empty)" in refuse(place, "partition", "--data", "t.npz")
+    assert "t.parquet row 2 (label is empty)" in refuse(place, "partition", "--data", "t.parquet")
+    assert own_data("t.npz", OwnSettings(skip_bad_rows=True)).class_names == ("0", "1")
+
+
+def test_classes_have_one_order_whatever_they_are_called():
+    assert ordered(["10", "9", "-1", "9"]) == ("-1", "9", "10")
+    for names in itertools.permutations(["1", "nan", "2", "0"]):
+        assert ordered(list(names)) == ("0", "1", "2", "nan")
+
+
+def test_columns_that_hold_bytes_are_left_out_and_noted(place: Path):
+    import pyarrow
+    import pyarrow.parquet
+
+    kinds = (pyarrow.binary(), pyarrow.large_binary(), pyarrow.binary(2))
+    held = {f"b{k}": pyarrow.array([b"ab", b"cd"] * 4, kind) for k, kind in enumerate(kinds)}
+    pyarrow.parquet.write_table(pyarrow.table({"x": list(range(8)), "label": ["p", "q"] * 4} | held), "t.parquet")
+    said: list[str] = []
+    own_data("t.parquet", say=said.append)
+    assert [line.split(" holds ")[0] for line in said[:3]] == [f"t.parquet: column b{k}" for k in range(3)]
+    assert "1 number, 2 classes" in said[3]

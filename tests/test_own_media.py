@@ -57,8 +57,13 @@ def test_folders_of_parties_and_of_train_and_test_are_taken_apart(place: Path):
     assert data.party_names == ("north", "south")
     pictures(place / "parted" / "train", each=4)
     pictures(place / "parted" / "test", each=2)
-    data = own_data("parted")
+    said: list[str] = []
+    data = own_data("parted", say=said.append)
     assert (len(data.labels), len(data.test_labels)) == (8, 4)
+    assert len(said) == 1
+    pictures(place / "parted" / "validation", each=2)
+    own_data("parted", say=said.append)
+    assert said[1] == "parted: the folder validation is left out"
 
 
 def test_rows_to_be_predicted_may_lie_in_no_class(place: Path):

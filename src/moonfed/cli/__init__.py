@@ -1,6 +1,7 @@
 """The command line."""
 
 import os
+import sys
 from pathlib import Path
 
 from platformdirs import user_cache_dir
@@ -14,6 +15,10 @@ if "OMP_WAIT_POLICY" not in os.environ:
 # What was compiled for a GPU stays on disk, beside the data sets, and not in a folder that is emptied at night.
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(user_cache_dir("moonfed")) / "compiled"))
 
-from moonfed.cli.main import main
+try:
+    from moonfed.cli.main import main
+except KeyboardInterrupt:  # of somebody who noticed at once: there is nothing yet to stop or to save
+    print("moonfed: stopped", file=sys.stderr)
+    sys.exit(1)
 
 __all__ = ["main"]

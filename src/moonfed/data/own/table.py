@@ -127,7 +127,7 @@ def as_rows(
         assert texts is not None
         content = [text or "" for text in texts]
         bad |= {row: f"{settings.text} is empty" for row, text in enumerate(content) if not text}
-    for column, cells in ((settings.party, parties), (label, labels)):
+    for column, cells in ((settings.party, parties), (label, labels)) if labelled else ():
         bad |= {row: f"{column} is empty" for row, cell in enumerate(cells or []) if not cell}
     rows = (_filled(labels), _filled(parties), table.place)
     if settings.text is not None:
@@ -160,6 +160,8 @@ def _taken(table: Table, columns: Columns, wanted: str | None, needed: bool) -> 
     if wanted is None:
         return None
     if wanted not in columns:
+        if wanted in table.columns:
+            raise UserError(f"column {wanted} of {table.name} is named twice: as label, party or text, or by --ignore")
         if needed:
             raise unknown(f"column of {table.name}", wanted, table.columns)
         return None
