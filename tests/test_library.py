@@ -338,5 +338,5 @@ def test_a_call_that_makes_no_sense_is_refused_in_one_line(call: Callable[[], An
 
 
 def test_a_seed_may_be_a_number_of_numpys() -> None:
-    runs = fit("mlp", (X, Y), "fedavg", seeds=np.int64(3), **SHORT).runs
+    runs = fit("mlp", (X, Y), "fedavg", seeds=np.int64(3), **SHORT).runs  # type: ignore[arg-type]
     assert [run.seed for run in runs] == [3]

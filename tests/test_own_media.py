@@ -162,7 +162,8 @@ def test_headers_that_other_programs_write_are_read():
         (riff(1, bytes(80), 16, rate=0), "a sampling rate of 0 Hz"),
         (riff(1, bytes(80), 16, rate=7), "a sampling rate of 7 Hz"),
         (riff(1, bytes(80), 16)[:-10], "it ends too early"),
-        (riff(1, bytes(80), 16)[:30], "its header does not say"),
+        (riff(1, bytes(80), 16)[:30], "it ends too early"),
+        (riff(1, bytes(80), 16).replace(b"fmt ", b"else"), "its header does not say"),
         (riff(3, np.full(20, np.nan, "<f4").tobytes(), 32), "its samples are not finite"),
     ],
 )
