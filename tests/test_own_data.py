@@ -9,6 +9,7 @@ import torch
 from commands import bits, moonfed
 from own_rows import QUICK, people, write_csv
 
+from moonfed import fit
 from moonfed.data.own import OwnSettings, apply, own_data
 from moonfed.data.own.holdout import hold_out
 from moonfed.run.data_settings import OWN
@@ -203,3 +204,23 @@ def test_a_failure_calls_the_party_by_its_name(place: Path):
     answer = moonfed("run", *own)
     assert answer.code == 1
     assert "party a is not finite" in answer.err
+
+
+def test_what_is_judged_on_held_out_rows_says_so_everywhere(place: Path):
+    people(place / "people.csv")
+    own = ["--data", "people.csv", "--label", "kind", "--party", "site", "--validation", "0.25"]
+    answer = moonfed("run", *own, *QUICK, "--out", "run")
+    assert answer.code == 0, answer.err
+    assert "test rows" not in answer.out
+    assert "held-out rows" in answer.out
+    final = json.loads((place / "run" / "evaluation.json").read_text())
+    assert [(at["rows"], at["test_rows"]) for at in final["parties"]] == [(12, 4)] * 3, "12 of 16 were trained on"
+    compared = moonfed("compare", "fedavg", "centralised", *own, *QUICK, "--seeds", "0")
+    assert "test rows" not in compared.out
+    assert moonfed("report", "run", "-o", "page.html", "--tsne", "0").code == 0
+    page = (place / "page.html").read_text().lower()
+    assert "accuracies are on rows held out of training" in page
+    assert "held-out accuracy by method" in page
+    assert "test accuracy" not in page
+    result = fit("mlp", "people.csv", label="kind", party="site", validation=0.25, rounds=1, epochs=1, progress=False)
+    assert repr(result).endswith("on rows held out of training>")
