@@ -123,9 +123,7 @@ def as_rows(
     content: Columns | list[str] = columns
     bad: dict[int, str] = {}
     if settings.text is not None:
-        texts = _taken(table, columns, settings.text, True)
-        assert texts is not None
-        content = [text or "" for text in texts]
+        content = _filled(_taken(table, columns, settings.text, True)) or []
         bad |= {row: f"{settings.text} is empty" for row, text in enumerate(content) if not text}
     for column, cells in ((settings.party, parties), (label, labels)) if labelled else ():
         bad |= {row: f"{column} is empty" for row, cell in enumerate(cells or []) if not cell}
