@@ -11,6 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 from commands import SMALL, moonfed
+from home import Home, serving
 
 torch.set_num_threads(1)
 
@@ -41,3 +42,27 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(good: Path, place: Path) -> Path:
     return Path(shutil.copytree(good, place / "run"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder that is not there yet; what a test publishes is taken back after it."""
+    from moonfed.data.catalogue import CATALOGUE
+    from moonfed.data.sources import ORIGINS
+
+    for name in list(CATALOGUE):
+        monkeypatch.setitem(CATALOGUE, name, CATALOGUE[name])
+        monkeypatch.setitem(ORIGINS, name, ORIGINS[name])
+    monkeypatch.setenv("MOONFED_DATA", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    """A web server on this machine that has the small CIFAR-10."""
+    from publishing import ARCHIVE, NAME
+
+    with serving() as home:
+        home.files[NAME] = ARCHIVE
+        yield home

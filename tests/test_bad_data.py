@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import moonfed, refuse
+from own_rows import people, pictures, tone
 from PIL import Image
-from test_own_data import people, pictures, tone
 
 OWN = ["--label", "kind", "--party", "site"]
 HEAD = "age,colour,weight,kind,site"
@@ -30,9 +30,10 @@ def table(lines: list[str], at: int | None = None, bad: str = "") -> bytes:
         ("33,red,1,,a", "people.csv line 5 (kind is empty)"),
         ("33,red,1,x,", "people.csv line 5 (site is empty)"),
         ("old,red,1,x,a", 'people.csv line 5 (age "old" is no number)'),
-        ('"1,234",red,1,x,a', 'people.csv line 5 (age "1,234" has a comma, write it without)'),
+        ('"1,234",red,1,x,a', 'people.csv line 5 (age "1,234" has a comma, write numbers like 1234.5)'),
         ("inf,red,1,x,a", 'people.csv line 5 (age "inf" is not finite)'),
-        ("1e999,red,1,x,a", 'people.csv line 5 (age "1e999" is beyond all numbers)'),
+        ("-1e39,red,1,x,a", 'people.csv line 5 (age "-1e39" is beyond 1e+38)'),
+        ("1e999,red,1,x,a", 'people.csv line 5 (age "1e999" is beyond 1e+38)'),
         ("33,red,1,x,alone", 'people.csv line 5 (party "alone" has no other row'),
         ('33,"red" or so,1,x,a', "people.csv line 5 (wrongly quoted"),
         ('33,"red,1,x,a', "people.csv line 5 (a quote is opened and never closed)"),
@@ -88,6 +89,10 @@ def test_an_empty_number_or_category_is_no_bad_row(cell: str, place: Path):
         (table(GOOD), ["--label", "kind", "--party", "kind"], "--label and --party both name the column kind"),
         (table([row.replace("y", "x") for row in GOOD]), OWN, 'people.csv has one class only, "x"'),
         (b"kind,site\nx,a\ny,a\n", OWN, "people.csv has no column to learn from"),
+        (table(GOOD), [*OWN, "--ignore", "site"], "column site of people.csv is named twice"),
+        (b"n,label\n" + b"".join(b"1,%d.5\n" % k for k in range(150)), [], "the label has 150 different values in 150"),
+        (b"n,label\n1,p\n1,q\n1,r\n", [], "people.csv has 3 rows of 3 classes, too few to hold some out"),
+        (b"said,label\n!,p\n?,q\n...,p\n:-),q\n", ["--text", "said"], "no training text holds a word"),
         (table(GOOD), [*OWN, "--dataset", "digits"], "--dataset digits and --data people.csv name two data sets"),
         (table(GOOD), [*OWN, "--test", "nowhere.csv"], "no file or folder nowhere.csv"),
     ],
@@ -209,12 +214,13 @@ def test_an_unreadable_sound_is_named(place: Path):
         ({"y": np.arange(4)}, 'no array of a.npz "x"'),
         ({"x": np.zeros((4, 2))}, 'no array of a.npz "y"'),
         ({"x": np.zeros((4, 2)), "y": np.arange(3)}, "a.npz y needs one value for each of the 4 rows"),
-        ({"x": np.zeros((4, 2)), "y": np.ones(4)}, "a.npz y needs whole numbers or words, got float64"),
+        ({"x": np.zeros((4, 2)), "y": np.full(4, 0.5)}, "a.npz y needs whole numbers or words, got 0.5"),
         ({"x": np.zeros(4), "y": np.arange(4)}, "a.npz x needs numbers [row, ...] of two axes or more"),
         ({"x": np.zeros((0, 2)), "y": np.arange(0)}, "a.npz x is empty"),
         ({"x": np.array([["a"]] * 4), "y": np.arange(4)}, "a.npz x needs numbers"),
         ({"x": np.zeros((4, 2, 2, 2), np.uint8), "y": np.arange(4)}, "with 1 or 3 channels before or behind"),
         ({"x": np.array([[1.0], [np.nan], [2], [3]]), "y": np.arange(4) % 2}, "a.npz row 1 (x is not finite)"),
+        ({"x": np.array([[1.0], [1e39], [2], [3]]), "y": np.arange(4) % 2}, "a.npz row 1 (x is beyond 1e+38)"),
         ({"x": np.zeros((4, 2)), "y": np.zeros(4, int)}, 'a.npz has one class only, "0"'),
         ({"x": np.array([{}, {}], dtype=object), "y": np.arange(2)}, "only plain arrays are read"),
         (

@@ -4,13 +4,16 @@ import doctest
 import importlib
 import inspect
 import json
+import math
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from commands import bits, moonfed
@@ -21,7 +24,7 @@ from torch.utils.data import TensorDataset
 from worlds import some_digits
 
 import moonfed as library
-from moonfed import api, compare, fedavg, fedprox, fit, moon, partition, solo
+from moonfed import api, compare, export, fedavg, fedprox, fit, moon, partition, solo
 from moonfed.algorithms import ALGORITHMS
 from moonfed.algorithms.fedavg import Average, Plain
 from moonfed.api.callbacks import Callback, Start
@@ -128,14 +131,28 @@ def test_the_model_takes_raw_inputs_and_says_what_was_measured() -> None:
         result.predict(np.zeros((8, 8)))
 
 
-@pytest.mark.parametrize("form", ["arrays", "tensors", "words for labels", "a torch data set", "a file", "a Dataset"])
+FORMS = [
+    "arrays",
+    "tensors",
+    "floats for labels",
+    "words for labels",
+    "16 bits",
+    "a torch data set",
+    "a file",
+    "a Dataset",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_data_comes_in_many_forms_and_labels_come_back_as_they_were(form: str, place: Path) -> None:
     names = np.array(["barolo", "grignolino", "barbera"])[Y]
     np.savez(place / "wine.npz", x=X, y=Y)
     data: Any = {
         "arrays": (X, Y),
         "tensors": (torch.tensor(X), torch.tensor(Y)),
+        "floats for labels": (X, Y.astype(float)),
         "words for labels": (X.tolist(), names.tolist()),
+        "16 bits": (torch.tensor(X).bfloat16(), torch.tensor(Y)),
         "a torch data set": TensorDataset(torch.tensor((X - X.mean(0)) / X.std(0)).float(), torch.tensor(Y)),
         "a file": str(place / "wine.npz"),
         "a Dataset": some_digits(),
@@ -148,6 +165,7 @@ def test_data_comes_in_many_forms_and_labels_come_back_as_they_were(form: str, p
     truth = names if form == "words for labels" else Y.astype(str) if form == "a file" else Y
     assert float(np.mean(said == truth)) > 0.6
     assert set(said) <= set(truth)
+    assert said.dtype.kind == ("f" if form == "floats for labels" else np.asarray(truth).dtype.kind)
 
 
 def test_parties_of_their_own_are_judged_on_their_own_test_rows() -> None:
@@ -176,6 +194,13 @@ def test_test_rows_may_be_named() -> None:
         ((X, Y * 0), "one class only"),
         ((X, X[:, 0]), "needs whole numbers or words"),
         ((np.full_like(X, np.nan), Y), "178 bad rows of 178"),
+        ((X, ["barolo", None] * 89), r"89 bad rows of 178: the data row 1 \(y is empty\)"),
+        ((X, ["barolo", math.nan] * 89), r"the data row 1 \(y is empty\)"),
+        ((X, pandas.Series([1, 2, None, 4], dtype="Int64").repeat(44)), "one value for each of the 178 rows"),
+        ((X[:176], pandas.Series([1, 2, None, 4], dtype="Int64").repeat(44)), r"row 88 \(y is empty\)"),
+        ((X, np.where(Y == 1, np.nan, Y)), r"71 bad rows of 178: the data row 59 \(y is empty\)"),
+        ({"x": X, "y": Y}, "got dict"),
+        (([[1], [1, 2]], [0, 1]), "the data cannot be taken as arrays"),
     ],
 )
 def test_data_that_is_none_is_refused(data: Any, words: str, place: Path) -> None:
@@ -290,3 +315,28 @@ def test_a_partition_is_that_of_a_run() -> None:
     fit("mlp", "digits", callbacks=[Sizes()], **SHORT)
     assert [len(part) for part in parts] == sizes
     assert len(result.accuracy_by_party) == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: partition(Y, parties=0), "data.parties needs a value >= 1, got 0"),
+        (lambda: partition(Y, parties=2.5), "data.parties needs a whole number"),  # type: ignore[arg-type]
+        (lambda: partition(np.eye(3)[Y]), r"one label for each row, got an array of shape \(178, 3\)"),
+        (lambda: fit("mlp", (X, Y), seeds="0-2", **SHORT), "seeds needs different whole numbers"),  # type: ignore[arg-type]
+        (lambda: fit("mlp", (X, Y), seeds=0.5, **SHORT), "seeds needs different whole numbers"),  # type: ignore[arg-type]
+        (lambda: fit("mlp", (X, Y), callbacks=print, **SHORT), "callbacks is a list"),  # type: ignore[arg-type]
+        (lambda: export(nn.Linear(2, 2), "x.pt2"), "export takes result.model or what load gives, got Linear"),  # type: ignore[arg-type]
+        (lambda: fit("mlp", (X, Y), **SHORT).predict("new.csv"), "the model takes numbers, rows of shape"),
+        (lambda: fit("mlp", (X, Y), **SHORT).predict(X.astype(object)), "the model takes numbers, rows of shape"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_refused_in_one_line(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+
+
+def test_a_seed_may_be_a_number_of_numpys() -> None:
+    runs = fit("mlp", (X, Y), "fedavg", seeds=np.int64(3), **SHORT).runs  # type: ignore[arg-type]
+    assert [run.seed for run in runs] == [3]

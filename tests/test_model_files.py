@@ -83,6 +83,16 @@ def test_a_table_is_read_as_the_training_rows_were_though_they_are_gone(place: P
     assert found.labels is None
     assert found.predicted == [row.split(",")[3] for row in lines[1:9]]
     assert moonfed("export", "run", "-o", "m.pt2").code == 0
+    some = ["job,age,site,label", "cook,30,,no", "nurse,31,a,", "cook,60,b,yes"]
+    Path("some.csv").write_text("\n".join(some))
+    assert "3 rows judged, " in moonfed("predict", "run", "some.csv").err, "what is right of them goes beside the rows"
+    Path("pictures").mkdir()
+    assert "pictures is a folder, the model was trained on table" in refused(moonfed("predict", "run", "pictures"))
+    judged = predict("run", "some.csv")
+    assert judged.labels == ["no", "", "yes"], "labels and parties of rows to come may be missing, one by one"
+    assert judged.accuracy == np.mean([judged.predicted[0] == "no", judged.predicted[2] == "yes"])
+    Path("none.csv").write_text("\n".join(line[: line.rfind(",") + 1] if k else line for k, line in enumerate(some)))
+    assert predict("run", "none.csv").accuracy is None
 
 
 def test_numbers_are_standardised_inside_the_model(place: Path) -> None:
@@ -94,7 +104,7 @@ def test_numbers_are_standardised_inside_the_model(place: Path) -> None:
     assert read(torch.tensor(rows)).dtype == torch.float32
     assert torch.equal(read(torch.tensor(rows)), result.model(torch.tensor(rows)))
     found = predict("run", "rows.npz")
-    assert found.probabilities == pytest.approx(read.predict_proba(rows.astype(np.float32)), abs=1e-6)
+    assert found.probabilities == pytest.approx(read.predict_proba(rows), abs=1e-12)
     assert found.accuracy is not None
     assert found.accuracy > 0.8
 

@@ -93,7 +93,7 @@ def test_a_model_of_texts_says_features_projection_and_logits(places, norm, proj
 
 def test_places_without_a_word_change_nothing_however_many_there_are():
     torch.manual_seed(0)
-    encoder = Text(EncoderSpec((3,), words=9))
+    encoder = Text(EncoderSpec((3,), words=9)).eval()
     short = torch.tensor([[4, 9, 1], [7, 0, 0]])
     long = torch.cat([short, torch.zeros(2, 5, dtype=torch.int64)], 1)
     assert torch.allclose(encoder(short), encoder(long), atol=1e-6)
@@ -110,7 +110,7 @@ def test_a_text_without_any_word_has_finite_features():
 
 def test_the_order_of_words_counts():
     torch.manual_seed(0)
-    encoder = ENCODERS["text"](EncoderSpec((3,), words=9))
+    encoder = ENCODERS["text"](EncoderSpec((3,), words=9)).eval()
     assert not torch.allclose(encoder(torch.tensor([[1, 2, 3]])), encoder(torch.tensor([[3, 1, 2]])))
 
 

@@ -92,8 +92,10 @@ BAD = {
     "no parameters": ("Encoder = nn.Flatten", "my_file.py:Encoder has no parameters"),
     "two shapes": (
         SEES + "self.l(x.flatten(1))[:, : 3 if self.training else 8]",
-        "gives [2, 8] when it is judged and [2",
+        "gives [2, 8] for 2 rows when it is judged and [2, 3] for 2 rows when it trains",
     ),
+    "one row squeezed away": (SEES + "self.l(x.flatten(1)).squeeze()", "gives [8] for a batch of shape [1, 1, 8, 8]"),
+    "a batch of two alone": (SEES + "self.l(x.flatten(1).view(-1, 64)[:2])", "gives [2, 8] for a batch of shape [16, "),
 }
 
 

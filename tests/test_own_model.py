@@ -1,15 +1,18 @@
 """Any module is an encoder: every engine trains it alike, and what is frozen in it stays at home."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from own_encoders import ALL, IN_TURN, STACK, Frozen, Recurrent, Small
-from torch import nn
+from torch import Tensor, nn
 from worlds import gap, same_bits, settings, some_digits
 
+from moonfed import fit
 from moonfed.core.tree import nbytes
+from moonfed.data.own import from_torch
 from moonfed.engines import Nets, traces
 from moonfed.engines.noise import Dropped, draws
 from moonfed.run.folder import final_tensors
@@ -188,3 +191,28 @@ def test_dropout_between_the_layers_of_an_lstm_is_there() -> None:
 
 def test_every_kind_of_layer_that_the_issue_names_is_tried() -> None:
     assert {"batch_norm", "group_norm", "layer_norm", "dropout", "LSTM", "Attentive"} <= set(STACK) | set(IN_TURN)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_an_encoder_that_writes_into_its_input_leaves_the_data_alone(engine: Literal["sequential", "stacked"]) -> None:
+    class Plain(nn.Module):
+        def __init__(self, shape: tuple[int, ...]) -> None:
+            super().__init__()
+            self.layer = nn.Linear(shape[0], 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x + 1)
+
+    class Writes(Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x.add_(1))
+
+    rng = np.random.Generator(np.random.PCG64(0))
+    x, y = rng.normal(size=(40, 3)).astype(np.float32), np.arange(40) % 2
+    data = from_torch(torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)))
+    before = data.inputs.clone(), data.test_inputs.clone()
+    found = [fit(how, data, parties=2, rounds=2, epochs=1, batch=4, engine=engine) for how in (Plain, Writes)]
+    assert torch.equal(data.inputs, before[0])
+    assert torch.equal(data.test_inputs, before[1])
+    for one, other in zip(*(result.model.state_dict().values() for result in found), strict=True):
+        assert torch.equal(one, other)

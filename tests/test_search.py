@@ -85,6 +85,16 @@ def test_two_settings_are_told_apart_only_if_the_interval_of_their_difference_le
     assert not choice.told_apart
 
 
+def test_two_seeds_that_agree_by_chance_tell_nothing_apart():
+    plan = plan_search(2, [0, 1], budget=4)
+    same, _ = carried_out(plan, lambda setting, seed: 0.5 + 0.25 * setting)
+    choice = choose(plan, same)
+    assert choice is not None
+    assert choice.gap is not None
+    assert choice.gap.low == choice.gap.high == 0.25, "an interval of no width"
+    assert not choice.told_apart
+
+
 def test_one_seed_tells_nothing_apart():
     plan = plan_search(2, [0], budget=6)
     results, _ = carried_out(plan, lambda setting, seed: setting)

@@ -14,7 +14,7 @@ import torch
 from commands import Attempt, moonfed, refused
 from federations import assert_nothing_runs, weights
 from line import Line
-from test_own_data import people, pictures, tone, write_csv
+from own_rows import people, pictures, tone, write_csv
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.data.digits import digits

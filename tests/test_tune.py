@@ -2,10 +2,11 @@
 
 import json
 import shlex
+import signal
 from dataclasses import replace
 
 import pytest
-from commands import QUICK, moonfed
+from commands import QUICK, Attempt, moonfed, rows
 
 from moonfed.data import DATASETS
 from moonfed.data.digits import digits
@@ -99,3 +100,20 @@ def test_every_setting_that_fails_ends_the_search_with_a_word(place):
     answer = moonfed("tune", "--lr", "1e30,1e31", *SHORT, "--seeds", "0")
     assert answer.code == 1
     assert "every setting ended in numbers that are not finite" in answer.err
+
+
+def test_a_search_that_is_stopped_goes_on_to_the_result_it_would_have_had(place):
+    arguments = ["tune", "--mu", "0.1,1", *QUICK, "--rounds", "6", "--seeds", "0-1", "--budget", "4"]
+    assert moonfed(*arguments, "--out", "whole").code == 0
+    stopped = Attempt(*arguments, "--out", "parts")
+    stopped.await_word("round 2/6")
+    stopped.send(signal.SIGINT)
+    answer = stopped.end()
+    assert answer.code == 1
+    assert answer.err.splitlines()[-1] == "moonfed: stopped early, saved in parts; the same command goes on"
+    assert "Traceback" not in answer.err
+    assert not (place / "parts" / "tune.json").exists()
+    assert 2 <= len(rows(place / "parts" / "mu=0.1" / "seed-0")) < 6
+    assert moonfed(*arguments, "--out", "parts").code == 0
+    one, other = (json.loads((place / name / "tune.json").read_text()) for name in ("whole", "parts"))
+    assert one | {"folder": ""} == other | {"folder": ""}

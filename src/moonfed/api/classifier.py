@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from moonfed.core.errors import UserError
 from moonfed.core.types import Tensors
 from moonfed.data.dataset import Dataset
+from moonfed.data.own.arrays import as_array
 from moonfed.data.own.settings import NUMBERS
 from moonfed.models import Model
 
@@ -59,7 +60,10 @@ class Classifier(nn.Module):
         return self.classes[self.predict_proba(x).argmax(1)]
 
     def _rows(self, x: Any) -> Tensor:
-        rows = x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(x))
+        array = as_array(x)
+        if array.dtype.kind not in "biuf":
+            raise UserError(f"the model takes numbers, rows of shape {list(self.shape)}, got {array.dtype}")
+        rows = x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(array))
         if tuple(rows.shape[1:]) != self.shape or not len(rows):
             raise UserError(f"the model takes rows of shape {list(self.shape)}, got an array {list(rows.shape)}")
         return rows

@@ -24,6 +24,8 @@ SUFFIXES = (".pt2", ".onnx")
 def export(model: Classifier, path: str | PathLike[str]) -> Path:
     """Write a model for batches of any size, with its normalisation inside and the names of its classes beside."""
     path = Path(path)
+    if not isinstance(model, Classifier):
+        raise UserError(f"export takes result.model or what load gives, got {type(model).__name__}")
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"a model is exported to a file that ends in .pt2 or .onnx, got {path.name}")
     facts = {"classes": [str(name) for name in model.classes], "input": ["batch", *model.shape], "output": "logits"}

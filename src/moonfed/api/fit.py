@@ -1,7 +1,8 @@
 """fit and compare: a model trained by parties that keep their rows, in one call."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
@@ -139,6 +140,8 @@ def _how(
     progress: bool,
     settings: Mapping[str, Any],
 ) -> _How:
+    if not isinstance(callbacks, Iterable):
+        raise UserError(f"callbacks is a list of functions and of Callbacks, got {type(callbacks).__name__}")
     asked = dict(settings) | ({} if parties is None else {"parties": parties})
     in_file = isinstance(test, str)
     asked |= {"test": test} if in_file else {}
@@ -213,7 +216,10 @@ def _models(trial: Trial, bench: Bench, rows: Given) -> dict[str, Classifier]:
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    found = [seeds] if isinstance(seeds, int) else list(seeds)
+    try:
+        found = [index(seed) for seed in (seeds if isinstance(seeds, Iterable) else [seeds])]
+    except TypeError:
+        found = []
     if not found or len(set(found)) < len(found):
         raise UserError(f"seeds needs different whole numbers, 0 or [0, 1, 2], got {seeds!r}")
     return found

@@ -24,7 +24,7 @@ class Predictions:
     places: list[str]
     classes: list[str]
     probabilities: NDArray[np.float64]  # [row, class]
-    labels: list[str] | None
+    labels: list[str] | None  # "" where a row has none
 
     @property
     def predicted(self) -> list[str]:
@@ -34,9 +34,9 @@ class Predictions:
     @property
     def accuracy(self) -> float | None:
         """The share of rows whose class was found, where the classes are known."""
-        if self.labels is None:
-            return None
-        return float(np.mean([said == is_ for said, is_ in zip(self.predicted, self.labels, strict=True)]))
+        pairs = zip(self.predicted, self.labels or [], strict=False)
+        right = [said == label for said, label in pairs if label]
+        return float(np.mean(right)) if right else None
 
     def as_csv(self) -> str:
         """A line a row: its place, its class if that is known, what was predicted, and every probability."""

@@ -39,7 +39,7 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        """The accuracy on all test rows after the last round."""
+        """The accuracy on all test rows, or with validation on the held-out ones, after the last round."""
         return float(self.evaluation["accuracy"])
 
     @property
@@ -105,7 +105,7 @@ class Result:
         first, several = self.runs[0], len(self.runs) > 1
         seeds = f"{len(self.runs)} seeds" if several else f"seed {first.seed}"
         spread = f" ± {self.std:.1%}" if several else ""
-        return f"<{first.method}, {seeds}: accuracy {self.accuracy:.1%}{spread} on the test rows>"
+        return f"<{first.method}, {seeds}: accuracy {self.accuracy:.1%}{spread} on {first.config.data.judged_on}>"
 
 
 @dataclass(frozen=True)

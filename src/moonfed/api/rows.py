@@ -1,18 +1,18 @@
 """Data as Python has it: a name, a path, a Dataset, arrays, tensors, a torch Dataset."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, Dataset
-from moonfed.data.own.arrays import from_arrays
+from moonfed.data.disk import short
+from moonfed.data.own.arrays import as_array, as_name, from_arrays
 from moonfed.data.own.build import assemble
 from moonfed.data.own.torchset import from_torch
 from moonfed.run.data_settings import DataSettings, own_settings
@@ -45,12 +45,12 @@ def given(data: DataLike, test: Rows | None, read: DataSettings, say: Callable[[
             raise UserError("a Dataset brings its own test rows; leave test away")
         return Given({"path": data.name + MEMORY}, data)
     how = own_settings(read)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, tuple | list):
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, tuple | list | Mapping):
         made = from_torch(data, test, name="rows", settings=how, say=say)
         whole = all(name.lstrip("-").isdecimal() for name in made.class_names)
         return Given({"path": "rows" + MEMORY}, made, [int(k) for k in made.class_names] if whole else None)
     held = _arrays(data)
-    values = {str(value): value for value in held["y"].tolist()}
+    values = {as_name(value, "the data y"): value for value in held["y"].ravel().tolist()}
     if test is not None:
         held |= {f"{name}_test": value for name, value in _arrays(test).items()}
     made = assemble(from_arrays(held, "the data", how), "arrays" + MEMORY, how, lambda line: None)
@@ -64,16 +64,16 @@ def _arrays(rows: Any) -> dict[str, NDArray[Any]]:
             f"data is (x, y) or (x, y, party), a torch Dataset, a name or a path, got {type(rows).__name__}"
         )
     names = ("x", "y", "party")
-    return {name: _array(part, name) for name, part in zip(names, rows, strict=False)}
+    try:
+        return {name: _array(part, name) for name, part in zip(names, rows, strict=False)}
+    except ValueError as error:  # rows of different lengths
+        raise UserError(f"the data cannot be taken as arrays: {short(error)}") from None
 
 
 def _array(part: Any, name: str) -> NDArray[Any]:
-    found = part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part)
-    if name != "x" and found.dtype.kind == "O":
-        found = found.astype(str)
-    if name != "x" and found.dtype.kind == "f" and bool((found == np.round(found)).all()):
-        found = found.astype(np.int64)
-    return found
+    if name != "x" and isinstance(part, list | tuple):
+        return np.array(part, dtype=object)  # numpy would make words of all if one is: of a missing one, too
+    return as_array(part)
 
 
 def to_stderr(line: str) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moonfed.api.settings import config_of
+from moonfed.core.errors import UserError
 from moonfed.data.partition import Split
 from moonfed.data.partition import partition as split_rows
 
@@ -26,5 +28,11 @@ def partition(
     >>> [len(part) for part in parts]
     [25, 25, 25, 25]
     """
-    _, numbers = np.unique(np.asarray(labels), return_inverse=True)
-    return split_rows(kind, numbers.astype(np.int64), Split(parties, beta, classes_per_party, floor, seed))
+    given = np.asarray(labels)
+    if given.ndim != 1:
+        raise UserError(f"partition needs one label for each row, got an array of shape {given.shape}")
+    asked: dict[str, Any] = {"parties": parties, "classes_per_party": classes_per_party, "floor": floor}
+    checked = config_of({}, asked | {"beta": beta, "partition_seed": seed}).data
+    _, numbers = np.unique(given, return_inverse=True)
+    split = Split(checked.parties, checked.beta, checked.classes_per_party, checked.floor, checked.partition_seed or 0)
+    return split_rows(kind, numbers.astype(np.int64), split)

@@ -24,7 +24,7 @@ def close(outcome: Outcome, json: bool) -> None:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
     if last is not None and not json:
         by_party_table(by_party([("", outcome)]))
-        where = "rows held out of training" if outcome.config.data.validation else "the test set"
+        where = outcome.config.data.judged_on if outcome.config.data.validation else "the test set"
         typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
 
 

@@ -4,7 +4,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from pydantic import BaseModel
@@ -14,6 +14,21 @@ from moonfed.run.config import SECTIONS, Config, flag_in, make_config
 from moonfed.run.rules import all_settings
 
 Values = dict[str, dict[str, Any]]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="run folder; default: a name made from the settings, in runs/"),
+]
+File = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings, one table a section")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, to the same bits on a CPU")]
+GoesOn = Annotated[
+    bool, typer.Option("--resume", help="go on where a stopped command was; it always does, this says it aloud")
+]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 PANELS = {
     "data": "Data and split",
@@ -26,14 +41,35 @@ PANELS = {
 }
 
 
+class Several(NamedTuple):
+    """What every command that runs several trials takes beside the settings."""
+
+    seeds: Seeds = None
+    out: Out = None
+    config: File = None
+    set: Set = None
+    resume: Resume = False
+    json: Json = False
+
+    def values(self, given: Values) -> Values:
+        """Merge what is typed with what a file and --set say."""
+        return read_settings(given, self.config, self.set or [])
+
+
 def with_settings(
     sections: Sequence[str], without: Sequence[str] = (), more: Mapping[str, type[BaseModel]] | None = None
 ) -> Callable[[Callable[..., None]], Any]:
-    """Give a command a flag for every setting of some sections; it gets those that were typed as `given`."""
+    """Give a command a flag for every setting of some sections; it gets those that were typed as `given`.
+
+    A parameter `several` stands for all the flags of Several.
+    """
     models = {name: SECTIONS[name] for name in sections} | dict(more or {})
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [p for name, p in inspect.signature(command).parameters.items() if name != "given"]
+        own = dict(inspect.signature(command).parameters)
+        del own["given"]
+        shared = own.pop("several", None)
+        own |= inspect.signature(Several).parameters if shared else {}
         flags = {p.name: (s, n, p) for s in models for n, p in _flags(s, models[s]) if p.name not in without}
 
         def called(**values: Any) -> None:
@@ -41,9 +77,11 @@ def with_settings(
             for key, (section, name, _) in flags.items():
                 if (value := values.pop(key)) is not None:
                     given.setdefault(section, {})[name] = value
+            if shared:
+                values["several"] = Several(**{name: values.pop(name) for name in Several._fields})
             command(given=given, **values)
 
-        parameters = [*own, *(p for _, _, p in flags.values())]
+        parameters = [*own.values(), *(p for _, _, p in flags.values())]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in parameters}
         called.__doc__, called.__name__ = command.__doc__, command.__name__

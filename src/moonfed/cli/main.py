@@ -13,7 +13,7 @@ from moonfed.cli.closing import close, with_advice
 from moonfed.cli.data import app as data
 from moonfed.cli.display import showing, stderr
 from moonfed.cli.federate import federate, federation, site
-from moonfed.cli.flags import Json, Values, configured, read_settings, with_settings
+from moonfed.cli.flags import File, Json, Out, Resume, Set, Several, Values, configured, with_settings
 from moonfed.cli.model import export, predict
 from moonfed.cli.report import report
 from moonfed.cli.reproduce import reproduce
@@ -29,19 +29,6 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130  # what Typer makes of Ctrl-C
-
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="run folder; default: a name made from the settings, in runs/"),
-]
-File = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings, one table a section")
-]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
-]
-Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, to the same bits on a CPU")]
-Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
 
 
 def _version(asked: bool) -> None:
@@ -80,39 +67,29 @@ def compare(
     methods: Annotated[
         list[str], typer.Argument(help="moon, fedavg, moon:mu=5, moon+fedavgm:server_momentum=0.9, ...")
     ],
-    seeds: Seeds = None,
-    out: Out = None,
-    config: File = None,
-    set: Set = None,
-    resume: Resume = False,
-    json: Json = False,
+    several: Several,
 ) -> None:
     """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
     from moonfed.run.compare import plan_comparison
 
-    folder, plan = plan_comparison(methods, seeds, read_settings(given, config, set or []), out)
-    _run_together(folder, plan, resume, json, "method")
+    folder, plan = plan_comparison(methods, several.seeds, several.values(given), several.out)
+    _run_together(folder, plan, several, "method")
 
 
 @app.command()
 @with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
 def sweep(
     given: Values,
-    seeds: Seeds = None,
-    out: Out = None,
-    config: File = None,
-    set: Set = None,
-    resume: Resume = False,
-    json: Json = False,
+    several: Several,
 ) -> None:
     """Train one algorithm with every value of a grid, in shared stacks: moonfed sweep --mu 0.1,1,5,10 --seeds 0,1,2."""
     from moonfed.run.sweep import plan_sweep
 
-    folder, plan = plan_sweep(seeds, read_settings(given, config, set or []), out)
-    _run_together(folder, plan, resume, json, "setting")
+    folder, plan = plan_sweep(several.seeds, several.values(given), several.out)
+    _run_together(folder, plan, several, "setting")
 
 
-def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], resume: bool, json: bool, kind: str) -> None:
+def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], several: Several, kind: str) -> None:
     """Run the trials of a plan and print what each of its lines came to."""
     from moonfed.report.parties import by_party
     from moonfed.report.summary import summaries
@@ -121,10 +98,10 @@ def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], resume: bool,
 
     with showing() as display:
         trials = [(settings, path) for _, settings, path in plan]
-        outcomes = run_trials(trials, resume, display.start, display.after_round, display.say)
+        outcomes = run_trials(trials, several.resume, display.start, display.after_round, display.say)
     named = [(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)]
     found = summaries(named)
-    if json:
+    if several.json:
         _print_json([summary.as_json() for summary in found])
     else:
         compare_table(found, outcomes[0].config, kind)

@@ -40,6 +40,8 @@ def predict(
         typer.echo(encoding.dumps(found.as_json(), indent=2, allow_nan=False))
     elif out is None:
         typer.echo(found.as_csv(), nl=False)
+        if right:
+            typer.echo(f"{len(found.places):,} rows judged{right}", err=True)
     else:
         typer.echo(f"{len(found.places):,} rows judged{right}; {out}")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from moonfed.cli.display import showing
-from moonfed.cli.flags import Json
+from moonfed.cli.flags import GoesOn, Json
 from moonfed.core.errors import RunFailed, UserError, unknown
 
 RESULT, PAGE = "result.json", "result.md"
@@ -21,9 +21,7 @@ def task(
     rounds: Annotated[int | None, typer.Option("--rounds", metavar="ROUNDS", help="fewer or more rounds")] = None,
     device: Annotated[str, typer.Option("--device", metavar="VALUE", help="auto, cpu, cuda or cuda:N")] = "auto",
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder (default runs/task-NAME)")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on where a stopped command was; it always does, this says it aloud")
-    ] = False,
+    resume: GoesOn = False,
     json: Json = False,
 ) -> None:
     """Compare MOON, FedAvg and FedProx on a table, a text or a sound with parties of its own: moonfed task text."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from moonfed.cli.display import showing
-from moonfed.cli.flags import Json, Values, read_settings, with_settings
+from moonfed.cli.flags import File, GoesOn, Json, Set, Values, read_settings, with_settings
 
 RESULT = "tune.json"
 
@@ -25,15 +25,9 @@ def tune(
         Path | None,
         typer.Option("--out", metavar="DIR", help="folder; default: a name made from the settings, in runs/"),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings, one table a section")
-    ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on where a stopped command was; it always does, this says it aloud")
-    ] = False,
+    config: File = None,
+    set: Set = None,
+    resume: GoesOn = False,
     json: Json = False,
 ) -> None:
     """Choose mu, temperature and projection by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24."""

@@ -33,6 +33,7 @@ class Model(nn.Module):
         """Put heads on an encoder; one that is not ours does not know how many features it gives."""
         super().__init__()
         self.encoder = encoder
+        self.spares = features > 0  # an encoder that is not ours may write into what it is given
         wide = encoder.features if isinstance(encoder, Encoder) else features
         # The output layer sits on the projection itself, with no non-linearity between, as in the authors' code.
         self.projector = (
@@ -43,7 +44,7 @@ class Model(nn.Module):
         self.head = nn.Linear(projection or wide, classes)
 
     def forward(self, x: Tensor) -> Outputs:  # x: [batch, ...]
-        features = self.encoder(x).flatten(1)
+        features = self.encoder(x.clone() if self.spares else x).flatten(1)
         projection = self.projector(features)
         return Outputs(features, projection, self.head(projection))
 

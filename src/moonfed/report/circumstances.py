@@ -19,9 +19,10 @@ def lead(settings: Sequence[Setting]) -> str:
     done = sum(record.finished for record in records)
     state = "all of them finished" if done == len(records) else f"{done} of them finished"
     data = joined(setting.config.data.dataset for setting in settings)
+    judged = " or ".join(dict.fromkeys(setting.config.data.judged_on for setting in settings))
     return (
         f"{_count(len(records), 'trial')} of {_count(len(methods), 'method')} on {data}, {state}. "
-        "Accuracies are on the test rows; the last ten rounds count, never the best one."
+        f"Accuracies are on {judged}; the last ten rounds count, never the best one."
     )
 
 

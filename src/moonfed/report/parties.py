@@ -18,6 +18,7 @@ class AtParty:
     rows: int
     test_rows: int
     accuracies: dict[str, float | None]
+    judged: str = "test"  # or held-out, the kind of rows that test_rows counts
 
 
 def by_party(outcomes: Sequence[tuple[str, Outcome]]) -> list[AtParty]:
@@ -28,7 +29,8 @@ def by_party(outcomes: Sequence[tuple[str, Outcome]]) -> list[AtParty]:
     for method, outcome in outcomes:
         for line in _parties(outcome):
             name = str(line["party"])
-            found.setdefault(name, AtParty(name, line["rows"], line["test_rows"], dict.fromkeys(methods)))
+            kind = outcome.config.data.judged
+            found.setdefault(name, AtParty(name, line["rows"], line["test_rows"], dict.fromkeys(methods), kind))
             if line["accuracy"] is not None:
                 values.setdefault((name, method), []).append(line["accuracy"])
     for (name, method), accuracies in values.items():

@@ -40,7 +40,7 @@ def accuracy_table(setting: Setting, name: str) -> Table:
     against = f"Differences to {base.name} are those of {window}, paired by seed, with Student's t-interval. "
     return Table(
         name,
-        "Test accuracy by method",
+        f"{setting.config.data.judged.capitalize()} accuracy by method",
         columns + gaps,
         [row[: len(columns + gaps)] for row in rows],
         1,
@@ -67,7 +67,8 @@ def remarks(setting: Setting) -> list[Block]:
 def curve_pictures(setting: Setting, name: str) -> Pictures:
     """Test accuracy, test loss and training loss by round."""
     drawn: list[Picture] = []
-    for key, what, percent in (("accuracy", "test accuracy", True), ("test_loss", "test loss", False)):
+    judged = setting.config.data.judged
+    for key, what, percent in (("accuracy", f"{judged} accuracy", True), ("test_loss", f"{judged} loss", False)):
         lines = [_line(method, key) for method in setting.methods]
         alt = f"{what.capitalize()} by round. " + " ".join(_told(line, percent) for line in lines)
         picture = curves(lines, what, percent)

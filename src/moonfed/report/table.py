@@ -13,8 +13,6 @@ from moonfed.report.summary import Summary, paired_difference
 from moonfed.run.config import Config
 from moonfed.run.timing import Measured
 
-TESTED = "test accuracy", "all test rows"
-
 
 def compare_table(found: Sequence[Summary], config: Config, kind: str = "method") -> None:
     """Print the comparison of methods or settings, the best mean in bold."""
@@ -22,7 +20,8 @@ def compare_table(found: Sequence[Summary], config: Config, kind: str = "method"
     base = next((s for s in found if s.method == "fedavg" and s.mean is not None), None)
     table = _table(title=_setting(config))
     table.add_column(kind, no_wrap=True)
-    accuracy, rows = ("held-out accuracy", "rows held out of training") if config.data.validation else TESTED
+    accuracy = f"{config.data.judged} accuracy"
+    rows = config.data.judged_on if config.data.validation else "all test rows"
     table.add_column(accuracy, justify="right", no_wrap=True)
     table.add_column("by seed", no_wrap=False)
     if base is not None:
@@ -46,7 +45,8 @@ def by_party_table(found: Sequence[AtParty], most: int = 40) -> None:
     methods = list(found[0].accuracies)
     table = _table()
     table.add_column("party", no_wrap=True)
-    for name in ("rows", "test rows", *(method or "accuracy" for method in methods)):
+    judged = f"{found[0].judged} rows"
+    for name in ("rows", judged, *(method or "accuracy" for method in methods)):
         table.add_column(name, justify="right")
     shown = found
     if len(found) > most:
@@ -54,11 +54,11 @@ def by_party_table(found: Sequence[AtParty], most: int = 40) -> None:
             :most
         ]
     for at in shown:
-        cells = ["no test rows" if a is None else f"{a:.1%}" for a in at.accuracies.values()]
+        cells = [f"no {judged}" if a is None else f"{a:.1%}" for a in at.accuracies.values()]
         table.add_row(at.party, str(at.rows), str(at.test_rows), *cells)
     _print(table)
     some = f"; the {most} worst of {len(found)} parties" if len(found) > most else ""
-    _print(f"accuracy of the final model on each party's own test rows{some}")
+    _print(f"accuracy of the final model on each party's own {judged}{some}")
 
 
 def _footnotes(found: Sequence[Summary]) -> str:

@@ -91,6 +91,16 @@ class DataSettings(Section):
         None, description="most words of a text that are read; default: 99 of 100 texts are whole, at most 256"
     )
 
+    @property
+    def judged(self) -> str:
+        """The word for the rows that models are judged on: test rows, or held-out rows of the parties' own."""
+        return "held-out" if self.validation else "test"
+
+    @property
+    def judged_on(self) -> str:
+        """The same in a sentence."""
+        return "rows held out of training" if self.validation else "the test rows"
+
 
 # What is about data of one's own, and nothing to a run without.
 OWN = (

@@ -95,20 +95,28 @@ def own_of(encoder: Any) -> Own:
 
 
 def measured(own: Own, data: Dataset) -> Own:
-    """Let an encoder see two training rows, once as it is judged and once as it trains, and note how wide it is."""
+    """Let an encoder see training rows, as it is judged and as it trains, and note how wide it is.
+
+    It sees one row, two and a batch: code that takes the rows of a batch for something else is noticed before a run.
+    """
     spec = EncoderSpec(tuple(data.inputs.shape[1:]), words=data.words)
-    x = normalise(data, data.inputs[:ROWS], torch.get_default_dtype())
+    x = normalise(data, data.inputs[: max(ROWS, data.batch)], torch.get_default_dtype())
     with torch_seeded(0, "init", "network"):
         encoder = own.made(spec).to(x.device)
         weights = list(encoder.parameters())
         if not weights:
             raise UserError(f"{own.title} has no parameters: there is nothing in it to train or to keep")
-        features = _seen(own, encoder.eval(), x)
-        trained = _seen(own, encoder.train(), x)
-    if trained.shape != features.shape:
-        shapes = f"{list(features.shape)} when it is judged and {list(trained.shape)} when it trains"
-        raise UserError(f"{own.title} gives {shapes}; an encoder gives one shape")
-    if any(weight.requires_grad for weight in weights) and not trained.requires_grad:
+        judged = [_seen(own, encoder.eval(), x[:rows]) for rows in (ROWS, 1)]
+        trained = [_seen(own, encoder.train(), x[:rows]) for rows in (ROWS, len(x))]
+    features = judged[0]
+    for training, found in (*((False, seen) for seen in judged), *((True, seen) for seen in trained)):
+        if found.shape[1:] != features.shape[1:]:
+            when = f"{list(found.shape)} for {len(found)} rows when it {'trains' if training else 'is judged'}"
+            raise UserError(
+                f"{own.title} gives {list(features.shape)} for {ROWS} rows when it is judged and {when}; "
+                "an encoder gives every row features of one shape"
+            )
+    if any(weight.requires_grad for weight in weights) and not trained[0].requires_grad:
         raise UserError(f"no gradient reaches the parameters of {own.title}; is there a detach or no_grad in forward?")
     return replace(own, features=features[0].numel())
 
@@ -116,7 +124,7 @@ def measured(own: Own, data: Dataset) -> Own:
 def _seen(own: Own, encoder: nn.Module, x: Tensor) -> Tensor:
     """See rows through an encoder and check what it says of them."""
     try:
-        out = encoder(x)
+        out = encoder(x.clone())  # which it may write into
     except Exception as error:
         raise UserError(f"{own.title} fails on a batch of shape {list(x.shape)}: {own.told(error)}") from None
     if not isinstance(out, Tensor):

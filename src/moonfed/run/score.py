@@ -79,12 +79,13 @@ def _by_name(trial: Trial, data: Dataset, scores: list[Score]) -> dict[str, Any]
     if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
         return {}
     held = torch.bincount(data.party, minlength=len(data.party_names)).tolist()
+    judged = torch.bincount(data.test_party, minlength=len(data.party_names)).tolist()
     return {
         "parties": [
             {
                 "party": name,
-                "rows": held[k],
-                "test_rows": int((data.test_party == k).sum()),
+                "rows": held[k] - (judged[k] if trial.held is not None else 0),  # those it trained on
+                "test_rows": judged[k],
                 "accuracy": scores[k].on_own_rows(k),
             }
             for k, name in enumerate(data.party_names)

@@ -43,7 +43,12 @@ class Choice(NamedTuple):
     @property
     def told_apart(self) -> bool:
         """Whether the interval of the difference leaves 0 out."""
-        return self.gap is not None and self.gap.low is not None and self.gap.low > 0
+        return self.gap is not None and self.gap.low is not None and self.gap.low > 0 and not self.alike
+
+    @property
+    def alike(self) -> bool:
+        """Whether two seeds happened to give one difference, as may be where rows are few: no width to go by."""
+        return self.gap is not None and self.gap.n == 2 and self.gap.low == self.gap.high
 
 
 def plan_search(settings: int, seeds: Sequence[int], budget: int, usual: int = 0) -> Plan:

@@ -198,6 +198,8 @@ def sentence(search: Search, choice: Choice) -> str:
     if gap.low is None or gap.high is None:
         return f"{label} over {other}: {points} with one seed, which says nothing of how sure that is"
     spread = f"{points}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f}, {n} seeds"
+    if choice.alike:
+        return f"{label} over {other}: {points} with either of two seeds, which says nothing of how sure that is"
     if choice.told_apart:
         return f"{label} is better than {other}, the runner-up: {spread}"
     return f"{label} and {other}, the runner-up, are not told apart: {spread}; either will do"

@@ -19,6 +19,7 @@ from moonfed.data.own.reading import check_bytes, check_room
 from moonfed.data.own.settings import NUMBERS, PICTURES, OwnSettings
 
 Array = NDArray[Any]
+LARGEST = 1e38  # what a number of 32 bits holds, and a little less
 
 
 def read_npz(path: Path, settings: OwnSettings, labelled: bool = True) -> Found:
@@ -65,22 +66,25 @@ def _part(held: Mapping[str, Array], name: str, inputs: str, label: str | None, 
         lambda row: f"{where} {row}",
         {"shape": list(x.shape[1:])},
     )
-    bad: dict[int, str] = {}
+    bad = {row: f"{key} is empty" for key, names in ((party, parties), (label, labels)) for row in _empty(names)}
     if x.dtype.kind == "f":
-        flat = np.isfinite(x).reshape(len(x), -1).all(1)
-        bad = {int(row): f"{inputs} is not finite" for row in np.flatnonzero(~flat)}
+        flat = x.reshape(len(x), -1)
+        bad |= {int(row): f"{inputs} is beyond {LARGEST:g}" for row in np.flatnonzero((np.abs(flat) > LARGEST).any(1))}
+        bad |= {int(row): f"{inputs} is not finite" for row in np.flatnonzero(~np.isfinite(flat).all(1))}
     return found.without(bad)
 
 
 def _shaped(x: Array, what: str) -> Array:
-    """Check inputs: pictures become uint8 [row, channel, height, width], all other numbers float32."""
+    """Check inputs: pictures become uint8 [row, channel, height, width], all other numbers floats.
+
+    What came in 64 bits stays so until it is standardised: 32 bits cannot tell two seconds of one day apart.
+    """
     if x.dtype.kind not in "biuf" or x.ndim < 2:
         raise UserError(f"{what} needs numbers [row, ...] of two axes or more, got {x.dtype} of shape {x.shape}")
     if not x.size:
         raise UserError(f"{what} is empty: its shape is {x.shape}")
     if x.dtype != np.uint8 or x.ndim == 2:
-        with np.errstate(over="ignore"):
-            return x.astype(np.float32)
+        return x.astype(np.float32 if x.dtype.kind == "f" and x.dtype.itemsize <= 4 else np.float64)
     if x.ndim == 3:
         return x[:, None]
     if x.ndim == 4 and x.shape[1] in (1, 3):
@@ -95,9 +99,40 @@ def _shaped(x: Array, what: str) -> Array:
 def _names(values: Array, what: str, rows: int) -> list[str]:
     if values.shape != (rows,):
         raise UserError(f"{what} needs one value for each of the {rows} rows, got the shape {values.shape}")
-    if values.dtype.kind not in "biuUS":
-        raise UserError(f"{what} needs whole numbers or words, got {values.dtype}")
-    return [str(value.decode() if isinstance(value, bytes) else value) for value in values.tolist()]
+    return [as_name(value, what) for value in values.tolist()]
+
+
+def _empty(names: list[str] | None) -> list[int]:
+    return [row for row, name in enumerate(names or []) if not name]
+
+
+def as_name(value: Any, what: str) -> str:
+    """Name a label or a party: a word or a whole number; nothing where the value is missing."""
+    if is_missing(value):
+        return ""
+    if isinstance(value, bool | int | str | np.integer | np.bool_):
+        return str(value)
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    raise UserError(f"{what} needs whole numbers or words, got {value!r:.40}")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for none: None, a number that is none, pandas' own mark."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA will not even say whether it is itself
+        return True
+
+
+def as_array(value: Any) -> Array:
+    """Take numbers as an array, from wherever they are; numpy has no bfloat16."""
+    if not isinstance(value, Tensor):
+        return np.asarray(value)
+    still = value.detach().cpu()
+    return (still.float() if still.dtype == torch.bfloat16 else still).numpy()
 
 
 def is_picture(x: Array) -> bool:
@@ -109,8 +144,9 @@ def fit(x: Array, axis: int = 1) -> dict[str, Any]:
     """Learn mean and deviation of training rows, for each place of an axis: a column, a channel, a band of pitch."""
     axes = tuple(k for k in range(x.ndim) if k != axis)
     std = x.std(axis=axes, dtype=np.float64)
+    varies = x.max(axis=axes) > x.min(axis=axes)  # the deviation of equal numbers is not always 0, but for rounding
     mean = x.mean(axis=axes, dtype=np.float64).tolist()
-    return {"axis": axis, "mean": mean, "std": np.where(std > 0, std, 1.0).tolist()}
+    return {"axis": axis, "mean": mean, "std": np.where(varies & (std > 0), std, 1.0).tolist()}
 
 
 def encode(x: Array, details: dict[str, Any]) -> Tensor:

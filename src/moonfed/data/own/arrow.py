@@ -8,9 +8,10 @@ from typing import Any
 from moonfed.core.errors import UserError, unknown
 from moonfed.data.disk import read_json, short
 from moonfed.data.own import pictures, sound
+from moonfed.data.own.arrays import is_missing
 from moonfed.data.own.columns import Cells, Columns
 from moonfed.data.own.folder import Clip
-from moonfed.data.own.found import Bad, Found
+from moonfed.data.own.found import Bad, Found, left_out
 from moonfed.data.own.reading import Pace, Say, check_room
 from moonfed.data.own.settings import OwnSettings
 from moonfed.data.own.table import Table, as_rows
@@ -59,8 +60,10 @@ def read_hugging_face(
     if not names or first not in names:
         raise UserError(f"{folder.name} has no split {_TRAIN}; it has {', '.join(names) or 'none'}")
     train = _split(folder / first, f"{folder.name}/{first}", settings, scheme, say, *rest)
-    behind = next((name for name in _TEST if name in names and name != first), None)
-    if behind is None or not labelled:
+    behind = next((name for name in _TEST if name in names and name != first), None) if labelled else None
+    others = [name for name in names if name not in (first, behind)]
+    train = replace(train, notes=(*train.notes, *left_out(folder.name, "split", others)))
+    if behind is None:
         return train
     test = _split(folder / behind, f"{folder.name}/{behind}", settings, train.scheme, say, True, True)
     return replace(train, test=test)
@@ -132,7 +135,9 @@ def _clips(
             source = Path(value["path"])
         label, party = (None if cells is None else cells[row] for cells in (labels, parties))
         lacks = [
-            what for what, cells, cell in (("label", labels, label), ("party", parties, party)) if cells and not cell
+            what
+            for what, cells, cell in (("label", labels, label), ("party", parties, party))
+            if labelled and cells and not cell
         ]
         if not isinstance(source, bytes | Path):
             bad.append(Bad(place, f"{media} is empty"))
@@ -155,7 +160,8 @@ def _table(name: str, table: Any, features: dict[str, Any], say: Say) -> Table:
         raise UserError(f'{name} has two columns "{twice}"; give each column a name of its own')
     for k, column in enumerate(table.column_names):
         kind = table.schema.field(column).type
-        if pyarrow.types.is_nested(kind) or pyarrow.types.is_binary(kind) or column.startswith("__index_level"):
+        raw = kind == pyarrow.large_binary() or pyarrow.types.is_fixed_size_binary(kind)
+        if raw or pyarrow.types.is_nested(kind) or kind == pyarrow.binary() or column.startswith("__index_level"):
             what = "is an index" if column.startswith("__index_level") else f"holds {kind}"
             notes.append(f"{name}: column {column} {what} and is left out")
             continue
@@ -169,7 +175,7 @@ def _cells(column: Any, feature: Any) -> Cells:
     names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
     if isinstance(names, list):
         return [str(names[v]) if isinstance(v, int) and 0 <= v < len(names) else None for v in values]
-    return [None if v is None else _cell(v) for v in values]
+    return [None if is_missing(v) else _cell(v) for v in values]
 
 
 def _cell(value: Any) -> str:

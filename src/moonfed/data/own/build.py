@@ -1,5 +1,6 @@
 """From a path and a few settings to a data set."""
 
+import math
 import os
 import re
 from collections import Counter
@@ -15,7 +16,9 @@ from torch import Tensor
 
 from moonfed.core.errors import UserError
 from moonfed.data.dataset import Dataset
-from moonfed.data.own import words
+from moonfed.data.own import table, words
+from moonfed.data.own.arrow import is_hugging_face
+from moonfed.data.own.columns import MANY
 from moonfed.data.own.encoding import Encoding, encode, fit, read_encoding, told
 from moonfed.data.own.found import Found, clear, skipped
 from moonfed.data.own.holdout import hold_out
@@ -56,6 +59,11 @@ def assemble(found: Found, path: str, settings: OwnSettings, say: Say, known: En
     if len(classes) < 2:
         only = ", ".join(classes)
         raise UserError(f'{found.name} has one class only, "{only}"; a classifier needs two or more')
+    if not known and len(classes) > MANY and 2 * len(classes) > len(whole):
+        raise UserError(
+            f"{found.name}: the label has {len(classes):,} different values in {len(whole):,} rows, too many for "
+            "classes; a classifier needs a few names: is it the right column?"
+        )
     parties = known.parties if known else ordered(whole.parties or [])
     train, test = _parted(whole, settings, say, classes, parties)
     made = known or Encoding(
@@ -78,9 +86,12 @@ def ordered(names: list[str]) -> tuple[str, ...]:
     """Put names in order, numbers by size."""
     different = set(names)
     try:
-        return tuple(sorted(different, key=lambda name: (float(name), name)))
+        sizes = {name: float(name) for name in different}
     except ValueError:
         return tuple(sorted(different))
+    if any(math.isnan(size) for size in sizes.values()):  # which is neither more nor less than any number
+        return tuple(sorted(different))
+    return tuple(sorted(different, key=lambda name: (sizes[name], name)))
 
 
 def _with_room(found: Found, known: Encoding | None) -> Found:
@@ -128,7 +139,8 @@ def _parted(
     whose = numbered(whole.parties, parties) if whole.parties else np.zeros_like(labels)
     train, held = hold_out(labels, whose, settings.holdout, settings.holdout_seed)
     if not len(held):
-        raise UserError(f"{whole.name} has {len(whole)} rows, too few to hold some out for testing; use --test PATH")
+        rows = f"{len(whole)} rows of {len(classes)} classes"
+        raise UserError(f"{whole.name} has {rows}, too few to hold some out for testing; use --test PATH")
     return whole.take(train), whole.take(held)
 
 
@@ -196,6 +208,7 @@ def apply(
 ) -> Applied:
     """Read rows to come as the training rows were read; labels may be missing."""
     known = encoding if isinstance(encoding, Encoding) else read_encoding(encoding)
+    _check_kind(Path(path), known)
     found = clear(read(Path(path), known.settings, say, known.scheme, labelled=False), skip_bad_rows)
     if found.kind != known.kind:
         raise UserError(f"{found.name} holds {found.kind}, the model was trained on {known.kind}")
@@ -205,6 +218,15 @@ def apply(
     if known.kind == PICTURES:
         inputs = normalised(inputs, known.details)
     return Applied(inputs, found)
+
+
+def _check_kind(path: Path, known: Encoding) -> None:
+    """Refuse a folder of files where a table was trained on, and the other way round, before it is read as one."""
+    media = known.kind in (PICTURES, SOUND)
+    if not media and path.is_dir() and not is_hugging_face(path):
+        raise UserError(f"{path} is a folder, the model was trained on {known.kind}; name a file like its own")
+    if media and path.suffix.lower() in table.SUFFIXES:
+        raise UserError(f"{path.name} is a table, the model was trained on {known.kind}")
 
 
 def normalised(pictures: Tensor, details: Mapping[str, Any]) -> Tensor:

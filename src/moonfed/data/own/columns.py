@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from moonfed.core.errors import UserError, unknown
+from moonfed.data.own.arrays import LARGEST
 
 Cells = list[str | None]
 Columns = dict[str, Cells]
@@ -32,14 +33,14 @@ def kinds_of(columns: Held, categories: Sequence[str], name: str) -> dict[str, s
 
 
 def _whole(cells: Sequence[str | None]) -> NDArray[np.float64] | None:
-    """Read a column of nothing but finite numbers at once; None for any other."""
+    """Read a column of nothing but numbers that are not too large at once; None for any other."""
     if None in cells or any("_" in cell for cell in cells if cell):
         return None
     try:
         numbers = np.array(cells, dtype=np.float64)
     except ValueError:
         return None
-    return numbers if np.isfinite(numbers).all() else None
+    return numbers if (np.abs(numbers) <= LARGEST).all() else None
 
 
 def _of_numbers(cells: Sequence[str | None]) -> bool:
@@ -66,15 +67,15 @@ def bad_cells(columns: Held, kinds: dict[str, str]) -> dict[int, str]:
             for row, cell in enumerate(cells):
                 if cell is not None and not _NUMBER.fullmatch(cell) and not _missing(cell):
                     bad.setdefault(row, f"{name} {_brief(cell)} {_trouble(cell)}")
-                elif cell is not None and not _missing(cell) and math.isinf(float(cell)):
-                    bad.setdefault(row, f"{name} {_brief(cell)} is beyond all numbers")
+                elif cell is not None and not _missing(cell) and abs(float(cell)) > LARGEST:
+                    bad.setdefault(row, f"{name} {_brief(cell)} is beyond {LARGEST:g}")
     return bad
 
 
 def _trouble(cell: str) -> str:
     if cell.lower() in _ENDLESS:
         return "is not finite"
-    return "has a comma, write it without" if _WITH_COMMA.fullmatch(cell) else "is no number"
+    return "has a comma, write numbers like 1234.5" if _WITH_COMMA.fullmatch(cell) else "is no number"
 
 
 def _brief(cell: str) -> str:
@@ -104,7 +105,8 @@ def _fit_number(cells: Sequence[str | None]) -> dict[str, Any]:
     numbers = _numbers(cells)
     there = numbers[~np.isnan(numbers)]
     mean = float(there.mean()) if len(there) else 0.0
-    std = float(there.std()) if len(there) else 0.0
+    varies = len(there) > 0 and there.max() > there.min()  # the deviation of equal numbers is not always 0
+    std = float(there.std()) if varies else 0.0
     return {"kind": "number", "mean": mean, "std": std or 1.0, "missing": len(there) < len(numbers)}
 
 

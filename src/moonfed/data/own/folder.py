@@ -84,6 +84,11 @@ def has_any(folder: Path, suffixes: Sequence[str], depth: int = 4) -> bool:
     return depth > 1 and any(has_any(path, suffixes, depth - 1) for path in folders)
 
 
+def folders_in(folder: Path) -> list[Path]:
+    """List the folders of a folder by name; hidden ones are no data."""
+    return _listed(folder)[1]
+
+
 def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
     """List the files and the folders of a folder by name; hidden ones are no data."""
     try:

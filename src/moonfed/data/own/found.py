@@ -84,6 +84,11 @@ def clear(found: Found, skip: bool) -> Found:
     return replace(found, notes=(*found.notes, f"{found.name}: left out {count:,} of {total:,} rows: {first}"))
 
 
+def left_out(name: str, what: str, others: Sequence[str]) -> tuple[str, ...]:
+    """Note what lies beside the training and test rows and is not read."""
+    return tuple(f"{name}: the {what} {other} is left out" for other in others)
+
+
 def skipped(*parts: Found | None) -> dict[str, Any]:
     """Say for the record how many rows were left out, and where the first of them stand."""
     bad = [one for part in parts if part is not None for one in part.bad]

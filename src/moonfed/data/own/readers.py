@@ -7,8 +7,8 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.data.disk import short
 from moonfed.data.own import arrays, arrow, pictures, sound, table
-from moonfed.data.own.folder import Clip, check_flags, clips_in, has_any
-from moonfed.data.own.found import Found
+from moonfed.data.own.folder import Clip, check_flags, clips_in, folders_in, has_any
+from moonfed.data.own.found import Found, left_out
 from moonfed.data.own.reading import Say, not_there
 from moonfed.data.own.settings import OwnSettings
 
@@ -65,4 +65,6 @@ def _folder(path: Path, settings: OwnSettings, scheme: dict[str, Any] | None, sa
     if not (labelled and all(folder.is_dir() for folder in parted)):
         return part(path, scheme)
     train = part(parted[0], scheme)
-    return replace(train, test=part(parted[1], train.scheme))
+    others = [folder.name for folder in folders_in(path) if folder not in parted and has_any(folder, suffixes)]
+    notes = (*train.notes, *left_out(path.name, "folder", others))
+    return replace(train, notes=notes, test=part(parted[1], train.scheme))

@@ -1,15 +1,11 @@
-"""Sounds as log-mel spectrograms of one length, with torch alone."""
+"""Sounds as log-mel spectrograms of one length."""
 
-import wave
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from moonfed.core.errors import UserError
@@ -17,11 +13,12 @@ from moonfed.data.own.folder import Clip
 from moonfed.data.own.found import Bad, Found
 from moonfed.data.own.reading import Pace, Say, check_bytes
 from moonfed.data.own.settings import SOUND, OwnSettings
+from moonfed.data.own.wav import form_of, samples_of
+from moonfed.data.spectrogram import Floats, log_mel, sizes
 
 SUFFIXES = (".wav",)
 WINDOW, HOP, BANDS = 0.025, 0.010, 40  # seconds, seconds, bands of pitch
 WHOLE = 0.9  # share of the sounds that are not cut, if no length is asked for
-QUIET = 1e-6  # added before the logarithm
 LONGEST = 60.0  # seconds that a sound is given if no length is asked for
 
 
@@ -33,21 +30,24 @@ def read_sounds(
     wrong: dict[int, str] = {}
     for k, clip in enumerate(clips):
         try:
-            looks[k] = _look(clip)
-        except (wave.Error, EOFError, OSError, ValueError) as error:
+            form = form_of(clip.source)
+            looks[k] = form.rate, form.frames
+        except (EOFError, OSError, ValueError) as error:
             wrong[k] = _why(error)
     if not looks:
         broken = [Bad(clips[k].place, why) for k, why in wrong.items()] + list(bad)
         raise UserError(f"{name} holds no sound that can be read" + "".join(f"; {one}" for one in broken[:3]))
     agreed = scheme or _scheme(list(looks.values()), settings.seconds)
+    if "window" not in agreed:
+        raise UserError("this model was trained on sounds as an earlier moonfed made them; train it again")
     check_bytes(name, 4 * len(clips) * int(np.prod(agreed["shape"])))
     made = np.zeros((len(clips), *agreed["shape"]), dtype=np.float32)
     pace = Pace(say, name, "sounds")
     for k in looks:
         try:
-            heard = fitted(resampled(torch.from_numpy(_samples(clips[k])), looks[k][0], agreed["rate"]), agreed)
-            made[k, 0] = spectrogram(heard, agreed["rate"]).numpy()
-        except (wave.Error, EOFError, OSError, ValueError) as error:
+            heard = resampled(torch.from_numpy(samples_of(clips[k].source)), looks[k][0], agreed["rate"])
+            made[k, 0] = spectrogram(fitted(heard, agreed), agreed)
+        except (EOFError, OSError, ValueError) as error:
             wrong[k] = _why(error)
         pace.at(k + 1, len(clips))
     parties = [clip.party or "" for clip in clips] if any(clip.party for clip in clips) else None
@@ -62,37 +62,16 @@ def _scheme(looks: list[tuple[int, int]], seconds: float | None) -> dict[str, An
     rates = Counter(rate for rate, _ in looks)
     rate = min(rates, key=lambda r: (-rates[r], r))
     usual = float(np.quantile([samples / own for own, samples in looks], WHOLE))
-    length = max(round(rate * (seconds or min(usual, LONGEST))), round(rate * WINDOW))
-    bands, frames = spectrogram(torch.zeros(length), rate).shape
-    return {"rate": rate, "samples": length, "shape": [1, bands, frames]}
+    window, hop = sizes(rate, WINDOW, HOP)
+    length = max(round(rate * (seconds or min(usual, LONGEST))), window)
+    shape = [1, min(BANDS, window // 4), 1 + (length - window) // hop]
+    return {"rate": rate, "samples": length, "shape": shape, "window": WINDOW, "hop": HOP}
 
 
-def spectrogram(samples: Tensor, rate: int) -> Tensor:
-    """Make the log-mel spectrogram of a sound: [band, frame]."""
-    size = _size(rate)
-    window = torch.hann_window(size, dtype=samples.dtype)
-    seen = torch.stft(samples, size, max(1, round(rate * HOP)), window=window, center=True, return_complex=True)
-    return (_bands(rate).to(samples.dtype) @ seen.abs().square() + QUIET).log()
-
-
-def _size(rate: int) -> int:
-    """The window in samples: the next power of two."""
-    return max(16, 2 ** int(np.ceil(np.log2(max(2.0, rate * WINDOW)))))
-
-
-@lru_cache(maxsize=8)
-def _bands(rate: int) -> Tensor:
-    """Make triangles over the frequencies, evenly spaced in mel: [band, frequency]."""
-    bins = _size(rate) // 2 + 1
-    bands = min(BANDS, bins // 2)
-    top = 2595 * np.log10(1 + rate / 2 / 700)
-    edges = 700 * (10 ** (np.linspace(0, top, bands + 2) / 2595) - 1)
-    at = np.linspace(0, rate / 2, bins)
-    least = rate / 2 / (bins - 1)  # no triangle is narrower than one frequency to each side
-    low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
-    rise, fall = np.maximum(middle - low, least), np.maximum(high - middle, least)
-    up, down = (at - middle) / rise + 1, (middle - at) / fall + 1
-    return torch.from_numpy(np.clip(np.minimum(up, down), 0, None)).float()
+def spectrogram(samples: Tensor, scheme: dict[str, Any]) -> Floats:
+    """Make the spectrogram of a sound that has the agreed rate and length: [band, frame]."""
+    _, bands, frames = scheme["shape"]
+    return log_mel(samples.numpy(), scheme["rate"], bands, frames, scheme["window"], scheme["hop"])
 
 
 def resampled(samples: Tensor, rate: int, to: int) -> Tensor:
@@ -112,34 +91,6 @@ def fitted(samples: Tensor, scheme: dict[str, Any]) -> Tensor:
     return torch.nn.functional.pad(samples, (-over // 2, -over - -over // 2))
 
 
-def _opened(clip: Clip) -> wave.Wave_read:
-    return wave.open(BytesIO(clip.source) if isinstance(clip.source, bytes) else str(clip.source), "rb")
-
-
-def _look(clip: Clip) -> tuple[int, int]:
-    with _opened(clip) as sound:
-        if not sound.getnframes():
-            raise ValueError("no sound in it")
-        return sound.getframerate(), sound.getnframes()
-
-
-def _samples(clip: Clip) -> NDArray[np.float32]:
-    """Read a sound as numbers from -1 to 1, its channels averaged."""
-    with _opened(clip) as sound:
-        wide, channels, said = sound.getsampwidth(), sound.getnchannels(), sound.getnframes()
-        raw = sound.readframes(said)
-    if len(raw) < said * wide * channels:
-        raise EOFError("it ends too early")
-    if wide == 1:  # the only width without a sign
-        values = np.frombuffer(raw, np.uint8).astype(np.float32) - 128
-    elif wide == 3:
-        parts = np.frombuffer(raw, np.uint8).reshape(-1, 3).astype(np.int32)
-        values = ((parts[:, 0] << 8 | parts[:, 1] << 16 | parts[:, 2] << 24) >> 8).astype(np.float32)
-    else:
-        values = np.frombuffer(raw, {2: "<i2", 4: "<i4"}[wide]).astype(np.float32)
-    return values.reshape(-1, channels).mean(1) / 2.0 ** (8 * wide - 1)
-
-
 def _notes(name: str, looks: dict[int, tuple[int, int]], scheme: dict[str, Any]) -> tuple[str, ...]:
     lengths = [samples / rate for rate, samples in looks.values()]
     seconds = scheme["samples"] / scheme["rate"]
@@ -156,4 +107,4 @@ def _notes(name: str, looks: dict[int, tuple[int, int]], scheme: dict[str, Any])
 
 def _why(error: BaseException) -> str:
     text = str(error).splitlines()[0][:80] if str(error) else "it ends too early"
-    return f"unreadable: {text}" + ("; only PCM is read" if "unknown format" in text else "")
+    return f"unreadable: {text}"

@@ -123,11 +123,9 @@ def as_rows(
     content: Columns | list[str] = columns
     bad: dict[int, str] = {}
     if settings.text is not None:
-        texts = _taken(table, columns, settings.text, True)
-        assert texts is not None
-        content = [text or "" for text in texts]
+        content = _filled(_taken(table, columns, settings.text, True)) or []
         bad |= {row: f"{settings.text} is empty" for row, text in enumerate(content) if not text}
-    for column, cells in ((settings.party, parties), (label, labels)):
+    for column, cells in ((settings.party, parties), (label, labels)) if labelled else ():
         bad |= {row: f"{column} is empty" for row, cell in enumerate(cells or []) if not cell}
     rows = (_filled(labels), _filled(parties), table.place)
     if settings.text is not None:
@@ -160,6 +158,8 @@ def _taken(table: Table, columns: Columns, wanted: str | None, needed: bool) -> 
     if wanted is None:
         return None
     if wanted not in columns:
+        if wanted in table.columns:
+            raise UserError(f"column {wanted} of {table.name} is named twice: as label, party or text, or by --ignore")
         if needed:
             raise unknown(f"column of {table.name}", wanted, table.columns)
         return None

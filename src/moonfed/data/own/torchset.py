@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from moonfed.core.errors import UserError
 from moonfed.data.dataset import Dataset
-from moonfed.data.own.arrays import from_arrays
+from moonfed.data.own.arrays import as_array, as_name, from_arrays
 from moonfed.data.own.build import assemble
 from moonfed.data.own.reading import Pace, Say
 from moonfed.data.own.settings import OwnSettings
@@ -77,17 +77,15 @@ def _read(dataset: Any, party: Sequence[Any] | None, name: str, part: str, say: 
 
 def _array(value: Any) -> NDArray[Any]:
     """Take an input as an array, pictures of Pillow as [channel, height, width]."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().numpy()
-    array = np.asarray(value)
+    array = as_array(value)
     return array.transpose(2, 0, 1) if array.ndim == 3 and hasattr(value, "getbands") else array
 
 
 def _word(value: Any, place: str) -> str:
     if isinstance(value, torch.Tensor | np.generic) and getattr(value, "ndim", 0) == 0:
         value = value.item()
-    if isinstance(value, bool | int | str):
-        return str(value)
+    if isinstance(value, bool | int | float | str):
+        return as_name(value, f"{place} as label or party")
     raise UserError(f"{place} needs a whole number or a word as label or party, got {_what(value)}")
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from moonfed.core.errors import UserError
+
 NO_WORD, UNKNOWN, FIRST = 0, 1, 2  # what stands behind the end, what no training row holds, the most frequent word
 MOST = 256  # words of a text that are read if nothing else is asked for
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
@@ -24,6 +26,8 @@ def fit(texts: Sequence[str], most: int, length: int | None) -> dict[str, Any]:
     split = [words_of(text) for text in texts]
     counts = Counter(word for words in split for word in words)
     kept = sorted(counts, key=lambda word: (-counts[word], word))[:most]
+    if not kept:
+        raise UserError("no training text holds a word: letters or digits")
     usual = int(np.ceil(np.quantile([len(words) for words in split], 0.99)))
     return {"words": kept, "length": length or max(1, min(MOST, usual))}
 
