@@ -20,10 +20,12 @@ from pathlib import Path
 import torch
 
 from moonfed.federation.here import coordinate
+from moonfed.federation.listener import Listener
 from moonfed.federation.places import SiteSettings, make_home, make_site
 from moonfed.federation.processes import Child, free_port, stop_all
 from moonfed.federation.settings import FederationSettings
 from moonfed.run.config import make_config
+from moonfed.run.loop import Row
 
 
 class Relay:
@@ -87,7 +89,7 @@ def main() -> None:
     marks: list[tuple[int, int, float]] = []
     began = time.perf_counter()
 
-    def after(round: int, rows: list[dict[str, float]]) -> bool:
+    def after(round: int, rows: list[Row]) -> bool:
         marks.append((relay.up, relay.down, rows[0]["seconds"]))
         return True
 
@@ -99,9 +101,11 @@ def main() -> None:
             folder / "run",
             False,
             FederationSettings(),  # type: ignore[call-arg]
-            lambda trials: marks.append((relay.up, relay.down, time.perf_counter() - began)),
-            after,  # type: ignore[arg-type]
-            lambda line: print(line, file=sys.stderr),
+            Listener(
+                lambda trials: marks.append((relay.up, relay.down, time.perf_counter() - began)),
+                after,
+                lambda line: print(line, file=sys.stderr),
+            ),
             partial(stop_all, children),
         )
     finally:
