@@ -54,7 +54,6 @@ def reproduce(
     from moonfed.papers.result import result_of
     from moonfed.papers.scale import SCALES
     from moonfed.papers.trials import Terms, has_failed, run_recipes, wanted
-    from moonfed.report.reproduction import print_result
     from moonfed.run.compare import seed_list
     from moonfed.run.session import run_trials
 
@@ -81,22 +80,28 @@ def reproduce(
 
         whole = run_recipes(chosen, terms, run)
     results = [result_of(recipe, terms) for recipe in chosen]
-    for result in results:
-        place = names[result["id"]]
-        _write(result, place)
-        if not json:
-            print_result(result)
-            typer.echo(f"written to {place}\n")
-    page = _write_page(results, terms, [names[result["id"]] for result in results], figures)
-    if json:
-        typer.echo(encoding.dumps(results, indent=2, allow_nan=False))
-    else:
-        typer.echo(f"all of it on one page: {page}")
+    _tell(results, terms, [names[result["id"]] for result in results], figures, json)
     if not whole:
         raise RunFailed(f"stopped early, saved in {folder}; the same command goes on")
     failed = sum(has_failed(place) for place in wanted(chosen, terms))
     if failed:
         raise RunFailed(f"{failed} trials ended in numbers that are not finite; their lines say so")
+
+
+def _tell(results: Sequence[dict[str, Any]], terms: Any, places: Sequence[Path], figures: bool, json: bool) -> None:
+    """Write what was made again, and print it for people or as one JSON value."""
+    from moonfed.report.reproduction import print_result
+
+    for result, place in zip(results, places, strict=True):
+        _write(result, place)
+        if not json:
+            print_result(result)
+            typer.echo(f"written to {place}\n")
+    page = _write_page(results, terms, places, figures)
+    if json:
+        typer.echo(encoding.dumps(results, indent=2, allow_nan=False))
+    else:
+        typer.echo(f"all of it on one page: {page}")
 
 
 def choose(ids: Sequence[str], dataset: str | None, recipes: dict[str, Any], everything: bool) -> list[Any]:

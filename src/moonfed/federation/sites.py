@@ -161,18 +161,8 @@ class Sites:
                 if site not in waiting:
                     self._note_second(site)
                     continue
-                try:
-                    if isinstance(note, str) or "refused" in note.words:
-                        if isinstance(note, str):
-                            raise Refused(SILENT, note)
-                        self.answered_by(site, note.words)
-                        raise Refused(SILENT, str(note.words["refused"]))
-                    take(site, note)
-                except Exception as error:  # a reply must not end the coordinator, whatever is in it
-                    refusal = error if isinstance(error, Refused) else Refused("malformed", type(error).__name__)
-                    round = refusal.round if refusal.round is not None else self._now()
-                    refused[site] = Refused(refusal.reason, refusal.detail, site, round)
-                    self._refuse(refused[site])
+                if (refusal := self._taken(site, note, take)) is not None:
+                    refused[site] = refusal
                 del waiting[site]
             left = [site for site in waiting if site not in here]
             if left and self.stopping():
@@ -186,6 +176,22 @@ class Sites:
             self._refuse(refused[site])
         self.post.forget()
         return refused
+
+    def _taken(self, site: str, note: Note | str, take: Callable[[str, Note], None]) -> Refused | None:
+        """Take a reply, or say why not: it must not end the coordinator, whatever is in it."""
+        try:
+            if isinstance(note, str):
+                raise Refused(SILENT, note)
+            if "refused" in note.words:
+                self.answered_by(site, note.words)
+                raise Refused(SILENT, str(note.words["refused"]))
+            take(site, note)
+        except Exception as error:
+            why = error if isinstance(error, Refused) else Refused("malformed", type(error).__name__)
+            refusal = Refused(why.reason, why.detail, site, why.round if why.round is not None else self._now())
+            self._refuse(refusal)
+            return refusal
+        return None
 
     def answered_by(self, site: str, said: Words) -> None:
         """Take note of which process of a site an answer came from."""
