@@ -12,6 +12,7 @@ from commands import moonfed, refuse
 from own_rows import QUICK, people, pictures, write_csv
 from PIL import Image
 
+from moonfed.core.errors import UserError
 from moonfed.data.own import OwnSettings, arrays, from_torch, own_data
 from moonfed.data.own.build import ordered
 from moonfed.data.own.columns import encode, fit, kinds_of
@@ -139,6 +140,9 @@ def test_a_hugging_face_folder_is_read_as_save_to_disk_leaves_it(place: Path):
     noted: list[str] = []
     own_data("texts", OwnSettings(text="text"), noted.append)
     assert noted[0] == "texts: the split validation is left out"
+    (place / "texts" / "dataset_dict.json").write_text(json.dumps({"splits": ["test", "validation"]}))
+    with pytest.raises(UserError, match="texts has no split train; it has test, validation"):
+        own_data("texts", OwnSettings(text="text"))
     pictures(place / "shades")
     files = sorted((place / "shades").rglob("*.png"))
     inside: list[object] = [{"bytes": path.read_bytes(), "path": path.name} for path in files]

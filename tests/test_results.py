@@ -37,6 +37,11 @@ def test_moons_lead_and_its_interval_follow_from_the_rows(rival):
     assert f"{found.mean:+.1f} ({found.low:.1f} to {found.high:.1f})" in FRONT
 
 
+def _end(value: float | None) -> str:
+    assert value is not None
+    return f"{value:.2f}" if abs(value) >= 0.005 else f"{value:.4f}"  # which side of 0 it is on must be seen
+
+
 def test_what_fp16_and_bf16_cost_follows_from_the_rows_of_the_runs():
     text = (RESULTS / "speed.md").read_text()
     bf16 = json.loads((RESULTS / "cifar10" / "table1-bf16.json").read_text())["rounds"]
@@ -53,7 +58,7 @@ def test_what_fp16_and_bf16_cost_follows_from_the_rows_of_the_runs():
     for name, pairs in {"six pairs: loss, 95 % t-interval": every, **costs}.items():
         half, brain = (interval(list(values)) for values in zip(*pairs, strict=True))
         label = f"{name} alone" if name in costs else name
-        said = [f"{i.mean:.2f}, {i.low:.2f} to {i.high:.2f}" for i in (half, brain)]
+        said = [f"{i.mean:.2f}, {_end(i.low)} to {_end(i.high)}" for i in (half, brain)]
         assert f"| {label} | | | {said[0]} | | {said[1]} |" in text
 
 

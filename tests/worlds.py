@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from moonfed.core.seeds import generator
 from moonfed.core.tree import leaves
@@ -99,8 +98,3 @@ def gap(a: Any, b: Any) -> float:
     """The largest difference between two trees."""
     pairs = zip(leaves(a), leaves(b), strict=True)
     return max((float((x.double() - y.double()).abs().max()) for x, y in pairs if x.numel()), default=0.0)
-
-
-def rows_of(labels: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Labels as NumPy."""
-    return labels.numpy()

@@ -23,7 +23,7 @@ def bench(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Time the same work by the plain eager loop and by our engine, once both have ended at the same weights."""
+    """Time the same work by the plain eager loop and by our engine; both must end at the same weights."""
     import torch
 
     from moonfed.engines import pick_device

@@ -18,6 +18,7 @@ federation = typer.Typer(help="The coordinator's side of a federation: moonfed f
 site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
 
 SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
+ELSEWHERE = ("data_parties", "run_engine", "run_lanes", "run_compile")  # sites are the parties, and each trains alone
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a name in runs/")]
 File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings")]
 Set = Annotated[
@@ -26,7 +27,7 @@ Set = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, with the same sites")]
 
 
-@with_settings(SECTIONS, without=("data_parties",), more={WAITING: FederationSettings})
+@with_settings(SECTIONS, without=ELSEWHERE, more={WAITING: FederationSettings})
 def federate(
     given: Values,
     sites: Annotated[int, typer.Option("--sites", min=1, max=64, help="number of sites")] = 3,
@@ -93,7 +94,7 @@ def renew(
 
 
 @federation.command("start")
-@with_settings(SECTIONS, without=("data_parties",), more={WAITING: FederationSettings})
+@with_settings(SECTIONS, without=ELSEWHERE, more={WAITING: FederationSettings})
 def start_federation(
     given: Values,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],

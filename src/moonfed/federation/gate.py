@@ -42,7 +42,7 @@ class Reply:
 
 
 class Gate:
-    """The door of one run: opened for a round, it hands out asks and takes each answer once."""
+    """The gate of one run: opened for a round, it hands out asks and takes each answer once."""
 
     def __init__(self, run: str, sites: Mapping[str, Enrolled], momentum: float) -> None:
         self.run, self.sites, self.momentum = run, dict(sites), momentum

@@ -56,7 +56,7 @@ def serve(
     trial = begun(config, data, [], facts)
     trial.names = tuple(names)
     nets = nets_of(build(net_spec(config, data)).to(data.inputs.device))
-    bench = Bench(data, nets, pick_engine("sequential", nets, data, Options()))
+    bench = Bench(data, nets, pick_engine("sequential", nets, data, Options(config.run.precision)))
     described = _describe(run, names, facts)
     folder = RunFolder(path, config, _fingerprint(described["sites"], data.fingerprint, sites.encoding), data)
 
@@ -90,7 +90,9 @@ def _settled(config: Config, data: Dataset, parties: int) -> Config:
         split = config.data.model_copy(update={"partition": "natural"})
         config = config.model_copy(update={"train": train, "data": split})
     config = resolve(config, data)
-    return config.model_copy(update={"data": config.data.model_copy(update={"parties": parties})})
+    run = config.run.model_copy(update={"engine": "sequential"})  # a site trains alone
+    split = config.data.model_copy(update={"parties": parties})
+    return config.model_copy(update={"data": split, "run": run})
 
 
 def _for_sites(config: Config) -> str:

@@ -123,7 +123,7 @@ class Site:
             config = resolve(config, data)
             spec = net_spec(config, data)
             nets = nets_of(build(spec).to(device))
-            engine = pick_engine("sequential", nets, data, Options())
+            engine = pick_engine("sequential", nets, data, Options(config.run.precision))
             counts = tuple(class_counts(data.labels.cpu().numpy(), [rows], data.classes)[0])
             self.warm = (known, Warm(config, Bench(data, nets, engine), spec, rows, counts))
         return self.warm[1]

@@ -100,7 +100,7 @@ class RunSettings(Section):
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
     precision: Literal["auto", "fp32", "tf32", "fp16", "bf16"] = Field(
         "auto",
-        description="how a GPU multiplies: fp32, tf32, fp16, bf16; auto: the fastest that leaves the accuracy alone",
+        description="how a GPU multiplies: fp32, tf32, fp16, bf16; auto: the fastest that stays near fp32's accuracy",
     )
     lanes: Annotated[int, Field(ge=0, le=100_000)] = Field(
         0, description="most parties trained at once by the stacked engine; 0: as many as pay and fit"
@@ -142,7 +142,7 @@ class Config(Section):
 SECTIONS: dict[str, type[BaseModel]] = {name: field.annotation for name, field in Config.model_fields.items()}  # type: ignore[misc]
 
 # What may change when a run is continued: how long it runs and how it is carried out, never what it computes. The
-# precision is no such thing: bf16 cost half a point of accuracy.
+# precision is no such thing: bf16 cost 0.4 points of accuracy.
 FREE = {
     "train": {"rounds"},
     "run": set(RunSettings.model_fields) - {"seed", "precision"},

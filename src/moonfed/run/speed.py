@@ -1,4 +1,4 @@
-"""moonfed bench: the same work by the plain eager loop and by our engine, in one run, checked before it is timed."""
+"""moonfed bench: the same work by the plain eager loop and by our engine, in one run; both must end alike."""
 
 import platform
 import statistics

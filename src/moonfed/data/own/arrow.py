@@ -56,8 +56,8 @@ def read_hugging_face(
         return _split(folder, folder.name, settings, scheme, say, *rest)
     splits = read_json(folder / _SPLITS).get("splits")
     names = [str(name) for name in splits] if isinstance(splits, list) else []
-    first = _TRAIN if _TRAIN in names or not names else names[0]
-    if not names or first not in names:
+    first = names[0] if len(names) == 1 else _TRAIN
+    if first not in names:
         raise UserError(f"{folder.name} has no split {_TRAIN}; it has {', '.join(names) or 'none'}")
     train = _split(folder / first, f"{folder.name}/{first}", settings, scheme, say, *rest)
     behind = next((name for name in _TEST if name in names and name != first), None) if labelled else None

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 from moonfed.core.errors import UserError
@@ -29,8 +30,6 @@ class Pace:
 def not_there(path: Path) -> UserError:
     """Make the error for data that is not there."""
     near = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    from difflib import get_close_matches
-
     close = get_close_matches(path.name, near, n=1, cutoff=0.6)
     return UserError(f"no file or folder {path}" + (f"; did you mean {path.parent / close[0]}?" if close else ""))
 
