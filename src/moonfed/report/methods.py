@@ -200,7 +200,7 @@ def _titles(shared: Sequence[dict[str, Any]]) -> list[str]:
         more = [
             f"{k.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{k.replace('_', ' ')} {v}"
             for k, v in _differing(mine, shared).items()
-            if k not in said
+            if k not in said and v is not None
         ]
         found.append(", ".join([title, *more]))
     return found
