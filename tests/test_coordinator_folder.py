@@ -1,5 +1,6 @@
 """The coordinator's folder: made whole or not at all, one key a site, and certificates that can be made anew."""
 
+import json
 import os
 from pathlib import Path
 
@@ -32,7 +33,27 @@ def home(tmp_path: Path) -> Home:
 def test_what_cannot_be_made_is_refused_before_anything_is_made(tmp_path: Path, words: tuple[str, ...]):
     refuse(tmp_path, "federation", "init", tmp_path / "new", *words)
     (tmp_path / "file").write_text("")
-    assert "not empty" in refuse(tmp_path, "federation", "init", tmp_path / "file", "--host", "x")
+    assert "no empty folder" in refuse(tmp_path, "federation", "init", tmp_path / "file", "--host", "x")
+
+
+def test_a_site_is_made_of_a_whole_invitation_in_a_folder_of_its_own(home: Home, tmp_path: Path):
+    def made(place: Path, invitation: Path) -> str:
+        words = ("--invitation", invitation, "--name", "north", "--share", "0")
+        return refuse(tmp_path, "site", "init", place, *words)
+
+    (tmp_path / "file").write_text("")
+    assert "no empty folder" in made(tmp_path / "file", home.invitation)
+    given = json.loads(home.invitation.read_text())
+    for part in ("authority", "coordinator"):
+        junk = tmp_path / f"{part}.json"
+        junk.write_text(json.dumps(given | {part: "-----BEGIN NONSENSE-----"}))
+        assert "is unreadable; ask for it again" in made(tmp_path / "new", junk)
+        assert not (tmp_path / "new").exists()
+
+
+def test_the_coordinators_own_key_is_no_sites(home: Home):
+    with pytest.raises(UserError, match="the coordinator's own key"):
+        home.admit("north", home.path / "coordinator.key.pub")
 
 
 def test_a_key_is_admitted_under_one_name_only(home: Home, tmp_path: Path):

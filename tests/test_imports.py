@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "api": {"core", "data", "models", "algorithms", "engines", "run", "report"},
     "cli": {"core", "data", "models", "algorithms", "engines", "run", "report", "papers", "federation", "api"},
 }
-FLOWER = {"apps", "door", "link", "node", "post", "processes", "wire", "worker"}  # the files that know Flower
+FLOWER = {"apps", "cargo", "door", "link", "node", "post", "processes", "wire", "worker"}  # the files that know Flower
 DISK_AND_CLOCK = {"time", "datetime", "os", "pathlib", "shutil", "tempfile"}
 
 

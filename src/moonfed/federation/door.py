@@ -13,22 +13,26 @@ import ssl
 import threading
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 import h11
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
 from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.primitives.asymmetric import verify_signature
+from google.protobuf.message import DecodeError
 
 from moonfed.federation.ask import PROCESS
+from moonfed.federation.book import Book
+from moonfed.federation.cargo import Cargo, Unfit
 from moonfed.federation.certificates import ServerFiles
 from moonfed.federation.passage import HEAD, Answer, Headers, Inside, TooLarge, Wire, greeted
 from moonfed.federation.processes import PROCESS_HEADER
-from moonfed.federation.seal import printable
 from moonfed.federation.whereabouts import LINE, Whereabouts
 from moonfed.federation.wire import as_flower
 
@@ -38,7 +42,7 @@ PATHS = frozenset(f"/v1/fleet/{name}".encode() for name in NEEDED)  # of Flower 
 HERE = frozenset({b"/v1/fleet/activate-node", b"/v1/fleet/pull-messages"})  # what a node that is at work asks
 PASSED = frozenset({b"accept", b"accept-encoding", b"content-type", b"user-agent"})  # headers, with Flower's own
 FLOWERS = b"flwr-"
-KINDS = 200  # different refusals that are written down
+OK = 200
 
 
 class Limits(NamedTuple):
@@ -64,26 +68,6 @@ class TurnedAway(Exception):
         self.status, self.kind, self.what = status, kind, what
 
 
-class Book:
-    """Keeps who was turned away: the first of each kind is said, each that differs is written once, up to a number."""
-
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self.path, self.say = path, say
-        self.kinds, self.seen = set[str](), set[str]()
-
-    def note(self, kind: str, what: str, address: str) -> None:
-        """Write a refusal down, unless the like of it is there."""
-        line = printable(f"{kind}: {what}")
-        if line in self.seen or len(self.seen) >= KINDS:
-            return
-        self.seen.add(line)
-        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as file:
-            file.write(f"turned away {address}: {line}\n")
-        if kind not in self.kinds:
-            self.kinds.add(kind)
-            self.say(f"turned away {address} at the door: {line}")
-
-
 class Door:
     """Lets sites through to SuperLink and nobody else."""
 
@@ -103,8 +87,9 @@ class Door:
         self.inside = Inside(port, ssl.create_default_context(cafile=str(files.authority)))
         self.visits: dict[asyncio.Task[None], str] = {}  # each with its site, if it has shown a key
         self.strangers: dict[asyncio.Task[None], None] = {}  # the others, oldest first
+        self.unmet: set[socket.socket] = set()  # connections of visits that have not begun
         self.guests: Counter[str] = Counter()  # connections of each site
-        self.whereabouts = Whereabouts()
+        self.whereabouts, self.cargo = Whereabouts(), Cargo()
 
     async def serve(self, listener: socket.socket) -> None:
         """Take visitors in until told to stop."""
@@ -116,10 +101,11 @@ class Door:
                 except OSError:  # no descriptors left: wait for some visitor to go
                     await asyncio.sleep(0.1)
                     continue
+                self.unmet.add(raw)
                 visit = loop.create_task(self._visit(raw, str(address[0])))
                 self.visits[visit] = ""
                 self.strangers[visit] = None
-                visit.add_done_callback(self._gone)
+                visit.add_done_callback(partial(self._gone, raw))
                 if len(self.strangers) > self.limits.strangers:
                     oldest = next(iter(self.strangers))
                     del self.strangers[oldest]
@@ -131,7 +117,10 @@ class Door:
             await asyncio.gather(*self.visits, return_exceptions=True)
             self.inside.close()
 
-    def _gone(self, visit: asyncio.Task[None]) -> None:
+    def _gone(self, raw: socket.socket, visit: asyncio.Task[None]) -> None:
+        if raw in self.unmet:  # it had to go before it was looked at
+            self.unmet.remove(raw)
+            raw.close()
         self.strangers.pop(visit, None)
         site = self.visits.pop(visit, "")
         if site:
@@ -141,6 +130,7 @@ class Door:
 
     async def _visit(self, raw: socket.socket, address: str) -> None:
         wire: Wire | None = None
+        self.unmet.discard(raw)
         try:
             wire = await greeted(raw, self.tls, self.limits.hello)
             patience = self.limits.hello
@@ -165,6 +155,8 @@ class Door:
                 return False
             headers = self._judged(request)
             body = await wire.body(limits.body, limits.quiet, limits.whole)
+            site = self._site()
+            self._look_into(site, request.target, body)
         except TurnedAway as no:
             await self._turn_away(wire, no, address)
             return False
@@ -181,6 +173,8 @@ class Door:
             answer = await self.inside.ask(request.target, headers, body)
         except (OSError, EOFError, TimeoutError, h11.ProtocolError):  # a site then tries again
             answer = Answer(502, [], b"SuperLink does not answer")
+        if answer.status == OK:
+            self.cargo.note(site, request.target, body, answer.body)
         await wire.send(_response(answer), answer.body, limits.whole)
         return wire.again()
 
@@ -204,12 +198,25 @@ class Door:
             signature = b""
         if not verify_signature(key, given.get(TIMESTAMP_HEADER.encode(), b""), signature):
             raise TurnedAway(412, "key", f"a node that shows the key of {site} and cannot sign with it")
+        if (off := _clock(given[TIMESTAMP_HEADER.encode()])) is not None:
+            raise TurnedAway(412, "clock", f"the clock of {site} is {off}; set it right")
         self._known(site)
         if request.target in HERE:
             processes = [v[:64] for k, v in request.headers if k == PROCESS_HEADER.encode()]
             if processes and self.whereabouts.doubled(site, {PROCESS: processes[0]}):
                 self.book.say(LINE.format(site))
         return headers
+
+    def _look_into(self, site: str, path: bytes, body: bytes) -> None:
+        try:
+            self.cargo.judge(site, path, body)
+        except (Unfit, DecodeError) as error:
+            why = str(error) if isinstance(error, Unfit) else "something in another form than Flower's"
+            raise TurnedAway(413, "cargo", f"{site} hands in {why}") from None
+
+    def _site(self) -> str:
+        visit = asyncio.current_task()
+        return self.visits[visit] if visit is not None else ""
 
     def _known(self, site: str) -> None:
         """Count a connection as its site's from now on."""
@@ -230,6 +237,17 @@ class Door:
         if wire.parser.our_state in (h11.IDLE, h11.SEND_RESPONSE, h11.SEND_BODY):
             answer = Answer(no.status, [(b"content-type", b"application/json")], json.dumps(said).encode())
             await wire.send(_response(answer, last=True), answer.body, 1)
+
+
+def _clock(moment: bytes) -> str | None:
+    """Say how far a site's clock is off, where Flower would not take what it signs."""
+    try:
+        late = (now() - datetime.fromisoformat(moment.decode())).total_seconds()
+    except (ValueError, TypeError):
+        return "not to be read"
+    if late <= -SYSTEM_TIME_TOLERANCE:
+        return f"{-late:.0f} s ahead of the coordinator's"
+    return f"{late:.0f} s behind the coordinator's" if late >= TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE else None
 
 
 def _response(answer: Answer, last: bool = False) -> h11.Response:

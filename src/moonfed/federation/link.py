@@ -28,8 +28,9 @@ from flwr.superlink.grid import HttpGrid
 
 from moonfed.core.errors import RunFailed
 from moonfed.data.disk import make_folder
+from moonfed.federation.book import Book
 from moonfed.federation.certificates import check_server_files
-from moonfed.federation.door import Book, opened
+from moonfed.federation.door import opened
 from moonfed.federation.keys import write_private
 from moonfed.federation.places import Home
 from moonfed.federation.processes import Child, alone, await_port, free_port, listening

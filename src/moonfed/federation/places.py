@@ -5,6 +5,7 @@ import re
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -22,6 +23,7 @@ from moonfed.federation.certificates import (
     checked_hosts,
     make_authority,
     make_server_certificate,
+    read_certificate,
     renew_server_certificate,
 )
 from moonfed.federation.keys import make_key_pair, read_allow_list, read_private, read_public
@@ -73,6 +75,8 @@ class Home:
         """Put a site's public key on the allow-list."""
         check_name(name)
         key, place = read_public(public), self.sites / f"{name}.pub"
+        if key == self.key().public_key():
+            raise UserError(f"{public} is the coordinator's own key; a site sends its site.key.pub")
         for other in sorted(self.sites.glob("*.pub")):
             if other != place and read_public(other) == key:
                 raise UserError(f"{public} is the key of {other.stem} already; each site needs a key of its own")
@@ -93,7 +97,7 @@ def make_home(path: Path, host: str, port: int, days: int) -> Home:
     check_days(days)
     checked_hosts(hosts)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{path} is not empty; a federation needs a new or empty folder")
+        raise UserError(f"{path} is there already, and no empty folder; a federation needs a new or empty one")
     make_authority(path, min(days + AUTHORITY, MOST_DAYS))
     make_server_certificate(path, hosts, days)
     public = make_key_pair(path / COORDINATOR)
@@ -195,8 +199,9 @@ def make_site(path: Path, invitation: Path, settings: SiteSettings) -> SitePlace
     if missing:
         raise UserError(f"{invitation} is no invitation: it lacks {', '.join(sorted(missing))}; ask the coordinator")
     _split(given["address"])
-    if path.exists() and any(path.iterdir()):
-        raise UserError(f"{path} is not empty; a site needs a new or empty folder")
+    _check_invitation(invitation, given)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{path} is there already, and no empty folder; a site needs a new or empty one")
     make_folder(path)
     path.chmod(0o700)  # the site's memory is nobody else's
     make_key_pair(place.private)
@@ -205,6 +210,21 @@ def make_site(path: Path, invitation: Path, settings: SiteSettings) -> SitePlace
     write_json(path / INVITATION, given)
     write_bytes(path / SITE, (json.dumps(asdict(settings), indent=2) + "\n").encode())
     return place
+
+
+def _check_invitation(invitation: Path, given: dict[str, str]) -> None:
+    """Read the two things by which a site is to know its coordinator before anything is made of them."""
+    with TemporaryDirectory() as folder:
+        authority, key = Path(folder) / CA_CERTIFICATE, Path(folder) / "coordinator.pub"
+        authority.write_text(given["authority"])
+        key.write_text(given["coordinator"])
+        try:
+            read_certificate(authority)
+            read_public(key)
+        except UserError:
+            raise UserError(
+                f"{invitation} is no invitation: its authority or its coordinator's key is unreadable; ask for it again"
+            ) from None
 
 
 def check_name(name: str) -> None:

@@ -7,7 +7,7 @@ that is not whole yet is looked at again later, and nobody waits for it.
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
@@ -109,7 +109,10 @@ class GridPost:
         return found
 
     def forget(self) -> None:
-        """Wait no longer for what has not come."""
+        """Wait no longer for what has not come; what has come of it is dropped."""
+        for parcel in self.coming.values():
+            with suppress(httpx.HTTPError):
+                parcel.drop(self.grid)
         self.pending, self.coming = {}, {}
 
 
@@ -141,6 +144,7 @@ class Parcel:
     def look(self, grid: HttpGrid) -> Note | str | None:
         """Take the parts that are there; return the note, or what is wrong with it, or None if it was not delivered."""
         if len(self.missing) + len(self.parts) > self.most:
+            self.drop(grid)
             return f"a reply of more than {self.most} parts"
         client, run = grid._runtime_client, grid.run.run_id  # pyright: ignore[reportPrivateUsage]
         pull = make_pull_object_fn_protobuf(client.PullObject, grid.node, run)
@@ -152,9 +156,9 @@ class Parcel:
             self.parts[self.missing.popleft()] = part
             self.limit -= len(part)
             if self.limit < 0:
+                self.drop(grid)
                 return "a reply far larger than the model"
-        done = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=self.name)
-        client.ConfirmMessageReceived(done)
+        self.drop(grid)
         try:
             message = inflate_object_from_contents(self.name, self.parts)
         except Exception as error:  # Flower's readers raise all kinds
@@ -162,3 +166,8 @@ class Parcel:
         if not isinstance(message, Message):
             return "a reply that is no message"
         return None if message.has_error() and message.error.code in UNDELIVERED else note_of(message)
+
+    def drop(self, grid: HttpGrid) -> None:
+        """Let SuperLink forget it, whole or not."""
+        done = ConfirmMessageReceivedRequest(node=grid.node, run_id=grid.run.run_id, message_object_id=self.name)
+        grid._runtime_client.ConfirmMessageReceived(done)  # pyright: ignore[reportPrivateUsage]

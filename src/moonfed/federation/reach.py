@@ -1,5 +1,6 @@
 """Why a site is not let in, in a line: nobody answers, it is not the coordinator, or the site is not on its list."""
 
+import re
 import socket
 import ssl
 import threading
@@ -9,9 +10,11 @@ from pathlib import Path
 
 from moonfed.data.disk import short
 from moonfed.federation.processes import last_words
+from moonfed.federation.seal import printable
 
 SECONDS = 5.0  # that a coordinator may take to answer the door
 EXPIRED, EARLY, NAMES = 10, 9, (62, 64)  # OpenSSL's verdicts: too late, too soon, another host or address
+CLOCK = re.compile(r"moonfed's door: (the clock of .*)")
 KEPT_OUT = "[code: 2004]"  # what Flower's node says whose key is not registered
 
 
@@ -54,6 +57,8 @@ def _untrusted(address: str, error: ssl.SSLCertVerificationError) -> str:
 
 def why_ended(lines: Sequence[str], address: str) -> str:
     """Say why Flower's node ended, by what it said."""
+    if clock := next((found[1] for line in lines if (found := CLOCK.search(line))), None):
+        return f"the coordinator at {address} does not let this site in: {printable(clock)}"
     if any(KEPT_OUT in line for line in lines):
         return (
             f"the coordinator at {address} does not let this site in: is its key on the allow-list? "
