@@ -76,7 +76,7 @@ def admit(
 
     _there(folder)
     Home(folder).admit(name, key)
-    typer.echo(f"{name} may take part; {len(Home(folder).allowed())} sites on the list")
+    typer.echo(f"{name} may take part; sites on the list: {len(Home(folder).allowed())}")
 
 
 @federation.command()
