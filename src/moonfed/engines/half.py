@@ -43,7 +43,15 @@ class HalfConv(Function):
         sizes = ([w.shape[0]], stride, padding, dilation, False, [0, 0], groups, wanted)
         of_x, of_w, _ = torch.ops.aten.convolution_backward((made * SCALE).half(), x, w, *sizes)
         back = [None if t is None else t.to(ctx.dtype) / SCALE for t in (of_x if wanted[0] else None, of_w)]
-        return *back, made.sum((0, 2, 3)) if ctx.biased else None, None, None, None, None
+        return *back, by_channel(made) if ctx.biased else None, None, None, None, None
+
+
+def by_channel(made: Tensor) -> Tensor:
+    """Sum pictures to one number a channel, in two steps.
+
+    Summed in one, the compiler (torch 2.11) gave all of it to a few programs on the GPU: 145 us instead of 11.
+    """
+    return made.sum((2, 3)).sum(0)
 
 
 class HalfConvolutions(TorchFunctionMode):

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from moonfed.engines.frozen import MOST, THERE, frozen_conv
-from moonfed.engines.half import HalfConv, pair
+from moonfed.engines.half import HalfConv, by_channel, pair
 
 Size = int | tuple[int, ...] | str
 
@@ -78,7 +78,7 @@ class _Flipped(Function):
         of_x = F.conv2d(made, turned, None, 1, edge, 1, ctx.groups)
         sizes = ([w.shape[0]], [1, 1], list(ctx.edge), [1, 1], False, [0, 0], ctx.groups, [False, True, False])
         of_w = torch.ops.aten.convolution_backward(made, x, w, *sizes)[1]
-        return of_x, of_w, made.sum((0, 2, 3)) if ctx.biased else None, None, None
+        return of_x, of_w, by_channel(made) if ctx.biased else None, None, None
 
 
 class SideBySide(TorchFunctionMode):

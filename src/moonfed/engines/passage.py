@@ -1,6 +1,5 @@
 """A cohort's way through a stack: who enters which lane when, who looks, who steps, who leaves."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -18,18 +17,12 @@ def pass_through(
     stack: Stack, order: Schedule, plans: Sequence[Plan], held: Sequence[Held], data: Dataset
 ) -> list[tuple[Carry, Tensors]]:
     """Take every party through its lane; return what each has come to, and its losses by part."""
-    device = data.inputs.device
-    laned = in_lanes(plans, order, stack.width, device)
-    own = None
-    index = laned.rows
-    if held[0].anchors and not data.recipe.changes:  # what an anchor says of a row it says all round long
-        own = [_numbered(plan.rows, len(data.labels)) for plan in plans]
-        ranks = [plan._replace(rows=found[1]) for plan, found in zip(plans, own, strict=True)]
-        index = in_lanes(ranks, order, stack.width, device).rows
-    stack.begin(max(len(rows) for rows, _ in own) if own else None)
+    laned = in_lanes(plans, order, stack.width, data.inputs.device)
+    still = bool(held[0].anchors) and not data.recipe.changes  # what an anchor says of a row it says all round long
+    answers = Answers(stack, order, laned.rows, held, len(data.labels)) if still else None
+    index = laned.rows if answers is None else answers.index
+    stack.begin(None if answers is None else max(map(len, answers.rows)))
     reached: dict[int, Carry] = {}
-    said: dict[int, dict[str, Outputs]] = {}  # of jobs that are yet to enter another lane
-    comes_back = Counter(stay.job for stay in order.stays if stay.begin)
     losses: list[Tensors] = []
     starts: dict[int, list[Stay]] = {}
     for stay in order.stays:
@@ -37,13 +30,12 @@ def pass_through(
     leaving = {(stay.first + stay.steps, stay.lane): stay.job for stay in order.stays}
     last = [max(at for at, lane in leaving if lane == place) for place in range(order.width)]
     for first in range(0, order.steps, order.chunk):
-        for job, lane, _, begin, _ in starts.get(first, ()):
-            had = held[job]._replace(carry=reached[job]) if begin else held[job]
-            if own is not None and job not in said:
-                said[job] = ask(stack.work, held[job].anchors, own[job][0].to(device))
-            stack.load(lane, had, said.get(job))
-            if begin or not comes_back[job]:
-                said.pop(job, None)
+        entering = starts.get(first, ())
+        said = answers.of(entering) if answers else {}
+        for stay in entering:
+            had = held[stay.job]
+            had = had._replace(carry=reached[stay.job]) if stay.begin else had
+            stack.load(stay.lane, had, said.get(stay.job))
         window = slice(first, first + order.chunk)
         busy = sum(end > first for end in last)
         stack.look(Plan(*(part[:, window] for part in laned)), index[:, window], busy)
@@ -53,15 +45,34 @@ def pass_through(
                 if (job := leaving.get((at, lane))) is not None:
                     reached[job] = stack.take_out(lane)
         losses.append(stack.chunk_losses())
-    found = _on_cpu(losses)
-    pieces: dict[int, list[Tensors]] = {job: [] for job in range(len(plans))}
-    for job, lane, first, _, steps in sorted(order.stays, key=lambda stay: stay.begin):
-        mine = found[first // order.chunk : -(-(first + steps) // order.chunk)]
-        pieces[job].append({k: torch.cat([chunk[k][lane] for chunk in mine])[:steps] for k in found[0]})
-    return [
-        (reached[job], {k: torch.cat([piece[k] for piece in own_pieces]) for k in found[0]})
-        for job, own_pieces in pieces.items()
-    ]
+    return [(reached[job], parts) for job, parts in enumerate(_by_job(losses, order, len(plans)))]
+
+
+class Answers:
+    """What anchors say of their parties' rows where rows never change: asked as a party first enters a lane."""
+
+    def __init__(self, stack: Stack, order: Schedule, laned: Tensor, held: Sequence[Held], rows: int) -> None:
+        self.stack, self.held = stack, held
+        self.comes_back = {stay.job for stay in order.stays if stay.begin}
+        self.said: dict[int, dict[str, Outputs]] = {}  # of jobs that are yet to enter another lane
+        whose = torch.zeros(laned.shape[:2], dtype=torch.int64)
+        for stay in order.stays:
+            whose[stay.lane, stay.first : stay.first + stay.steps] = stay.job
+        place = whose.to(laned.device)[:, :, None].expand_as(laned)
+        there = torch.zeros(len(held), rows, dtype=torch.bool, device=laned.device)
+        there[place, laned] = True
+        # As torch.unique would number them, but without sorting, which took longer than the anchors' look at them.
+        self.index = (there.cumsum(1) - 1)[place, laned]  # [lane, step, batch]: the number of a row within its party
+        self.rows = there.nonzero()[:, 1].split(there.sum(1).tolist())  # by job, once each
+
+    def of(self, stays: Sequence[Stay]) -> dict[int, dict[str, Outputs]]:
+        """Return what the anchors of those who enter say, by job; whoever is new is asked together."""
+        new = [stay.job for stay in stays if stay.job not in self.said]
+        if new:
+            asked = ask(self.stack.work, [self.held[job].anchors for job in new], [self.rows[job] for job in new])
+            self.said |= dict(zip(new, asked, strict=True))
+        done = {stay.job for stay in stays if stay.begin or stay.job not in self.comes_back}
+        return {stay.job: self.said.pop(stay.job) if stay.job in done else self.said[stay.job] for stay in stays}
 
 
 def in_lanes(plans: Sequence[Plan], order: Schedule, width: int, device: torch.device) -> Plan:
@@ -85,15 +96,14 @@ def in_lanes(plans: Sequence[Plan], order: Schedule, width: int, device: torch.d
     return Plan(*(lay(parts) for parts in zip(*plans, strict=True)))
 
 
-def _numbered(rows: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """List the rows of a plan once each, and say for every place of the plan which of them it is.
-
-    As torch.unique would, but without sorting, which took longer than the anchors' look at them.
-    """
-    there = torch.zeros(most, dtype=torch.bool)
-    there[rows.flatten()] = True
-    rank = there.cumsum(0) - 1
-    return there.nonzero().flatten(), rank[rows]
+def _by_job(losses: list[Tensors], order: Schedule, jobs: int) -> list[Tensors]:
+    """Put the losses of lanes, chunk by chunk, together by job."""
+    found = _on_cpu(losses)
+    pieces: list[list[Tensors]] = [[] for _ in range(jobs)]
+    for job, lane, first, _, steps in sorted(order.stays, key=lambda stay: stay.begin):
+        mine = found[first // order.chunk : -(-(first + steps) // order.chunk)]
+        pieces[job].append({k: torch.cat([chunk[k][lane] for chunk in mine])[:steps] for k in found[0]})
+    return [{k: torch.cat([piece[k] for piece in own]) for k in found[0]} for own in pieces]
 
 
 def _on_cpu(losses: list[Tensors]) -> list[Tensors]:

@@ -1,10 +1,12 @@
 """A stack: lanes in their places, what they hold, how they look at a chunk of steps and take one."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from moonfed.core.algorithm import Local
@@ -19,6 +21,7 @@ from moonfed.engines.noise import begin_step
 from moonfed.engines.traces import Traces
 
 CACHE = 6 * 2**20  # bytes of the widest layer of all lanes: with more, a CPU waits for its memory
+PIECE = 512  # rows of a party that make a lane where anchors are asked about all of them
 BULK = 2**30  # numbers in the widest layer of a look through the anchors: cuDNN's BatchNorm refuses 2**31 and more
 
 
@@ -120,17 +123,40 @@ class Tables:
         return tree_map(lambda table: table[lane, index], self.said)
 
 
+def ask(work: Work, anchors: Sequence[dict[str, Snapshot]], rows: Sequence[Tensor]) -> list[dict[str, Outputs]]:
+    """See parties' rows as they are through their anchors: on a GPU in pieces, many side by side."""
+    if rows[0].is_cuda:
+        most = max(16, BULK // 8 // work.widest)  # rows at once
+        length = min(PIECE, most, max(map(len, rows)))
+        return ask_in_pieces(work, anchors, rows, length, most // length if work.lanes else 1)
+    most = max(16, CACHE // 4 // work.widest)
+    pairs = zip(anchors, rows, strict=True)
+    return [said for had, own in pairs for said in ask_in_pieces(work, [had], [own], min(most, len(own)), 1)]
+
+
 @torch.no_grad()
-def ask(work: Work, anchors: dict[str, Snapshot], rows: Tensor) -> dict[str, Outputs]:
-    """See rows as they are through a party's anchors, each as a lane of its own."""
+def ask_in_pieces(
+    work: Work, anchors: Sequence[dict[str, Snapshot]], rows: Sequence[Tensor], length: int, at_once: int
+) -> list[dict[str, Outputs]]:
+    """See parties' rows through their anchors in pieces of one length, each a lane of its own."""
     dtype = next(iter(work.nets.training.parameters())).dtype
     looks = work.each(partial(look, work.nets.frozen))
-    pieces = []
-    for some in rows.split(max(16, (BULK // 16 if rows.is_cuda else CACHE // 4) // work.widest)):
-        x = normalise(work.data, work.data.inputs[some], dtype)[None]
-        seen = {k: looks(tree_map(lambda t: t[None], a), x) for k, a in anchors.items()}
-        pieces.append(tree_map(lambda t: t[0], seen))
-    return tree_map(lambda *parts: torch.cat(parts), *pieces)
+    pieces = [(party, some) for party, own in enumerate(rows) for some in own.split(length)]
+    looked: list[dict[str, Outputs]] = []
+    for first in range(0, len(pieces), at_once):
+        parties, some = zip(*pieces[first : first + at_once], strict=True)
+        filled = torch.stack([F.pad(own, (0, length - len(own))) for own in some])  # with row 0, which is cut off again
+        x = normalise(work.data, work.data.inputs[filled], dtype)
+        through = tree_map(lambda *t: torch.stack(t), *(anchors[party] for party in parties))
+        seen = {k: looks(a, x) for k, a in through.items()}
+        looked.append(tree_map(lambda t: t.flatten(0, 1), seen))
+    flat = tree_map(lambda *parts: torch.cat(parts), *looked)
+    sizes = [n for own in rows for n in (len(own), -len(own) % length)]
+    return [_part(flat, end - len(own), end) for own, end in zip(rows, list(accumulate(sizes))[::2], strict=True)]
+
+
+def _part(tree: Any, begin: int, end: int) -> Any:
+    return tree_map(lambda t: t[begin:end], tree)
 
 
 @torch.no_grad()

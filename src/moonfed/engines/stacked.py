@@ -98,7 +98,7 @@ class Stacked:
         most = min(self.most, len(plans), self._most(shape, plans[0], local, like))
         chunk = had.chunk if had else pick_chunk(lengths, self._longest_chunk(most * plans[0].rows.shape[1]))
         self.width = width = pick_width(lengths, chunk, most, OVERHEAD["cuda" if self.cuda else "cpu"])
-        if had and 0.9 * width <= had.width <= 2 * width:  # setting another one up takes longer than it saves
+        if had and 0.8 * width <= had.width <= 2 * width:  # setting another one up takes longer than it saves
             self.width = had.width
             return had, schedule(lengths, had.width, chunk)
         work = self._work(shape, local, alone=width == 1)
