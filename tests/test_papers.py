@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from moonfed.data.catalogue import CATALOGUE
-from moonfed.engines import DEFAULT_PRECISION
 from moonfed.papers.measure import final_accuracy, first_crossing, last_accuracy, seconds_a_round
 from moonfed.papers.published import Published, library
 from moonfed.papers.recipe import Cell, Contrast, Line, against, cell
@@ -81,10 +80,11 @@ def test_a_form_of_our_own_states_a_difference_the_way_it_was_printed():
 
 
 def test_a_trial_of_another_precision_is_another_trial():
-    one, other = (Terms(Path("x"), run={"device": "cuda", "precision": p}) for p in (DEFAULT_PRECISION, "bf16"))
-    same = Terms(Path("x"), run={"device": "cuda", "precision": "auto"})
-    moon = cell("cifar10", "moon")
-    assert one.folder(moon, (0, 0)) == same.folder(moon, (0, 0)) != other.folder(moon, (0, 0))
+    def folder(dataset: str, precision: str) -> Path:
+        return Terms(Path("x"), run={"device": "cuda", "precision": precision}).folder(cell(dataset, "moon"), (0, 0))
+
+    for dataset, fastest, other in (("cifar10", "fp16", "tf32"), ("cifar100", "tf32", "fp16")):
+        assert folder(dataset, "auto") == folder(dataset, fastest) != folder(dataset, other)
 
 
 def test_the_defaults_of_the_settings_are_the_published_ones():

@@ -5,7 +5,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+import torch
 
+from moonfed.engines import pick_precision
 from moonfed.run.stats import interval
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -37,54 +39,78 @@ def test_moons_lead_and_its_interval_follow_from_the_rows(rival):
     assert f"{found.mean:+.1f} ({found.low:.1f} to {found.high:.1f})" in FRONT
 
 
-def _end(value: float | None) -> str:
-    assert value is not None
-    return f"{value:.2f}" if abs(value) >= 0.005 else f"{value:.4f}"  # which side of 0 it is on must be seen
+SPEED = (RESULTS / "speed.md").read_text()
+EXACT = json.loads((RESULTS / "cifar10" / "fp32.json").read_text())
 
 
-def test_what_fp16_and_bf16_cost_follows_from_the_rows_of_the_runs():
-    text = (RESULTS / "speed.md").read_text()
+def percent(accuracies: list[float]) -> float:
+    return 100 * fmean(accuracies)
+
+
+def precisions() -> dict[str, dict[str, list[float]]]:
+    """The accuracies by round of the runs that speed.md compares, by precision and trial."""
     bf16 = json.loads((RESULTS / "cifar10" / "table1-bf16.json").read_text())["rounds"]
-    costs: dict[str, list[tuple[float, float]]] = {}
-    for method, name in (("moon", "MOON"), ("fedavg", "FedAvg")):
-        for seed in range(3):
-            old = 100 * fmean([row["accuracy"] for row in BEFORE[f"{method}-seed{seed}"]][-10:])
-            small = 100 * fmean(bf16[f"{method}-seed{seed}"]["accuracy"][-10:])
-            new = last_ten(method)[seed]
-            line = f"{old:.2f} | {new:.2f} | {new - old:.2f} | {small:.2f} | {small - old:.2f} |"
-            assert f"| {name}, seed {seed} | {line}" in text
-            costs.setdefault(name, []).append((old - new, old - small))
-    every = [pair for mine in costs.values() for pair in mine]
-    for name, pairs in {"six pairs: loss, 95 % t-interval": every, **costs}.items():
-        half, brain = (interval(list(values)) for values in zip(*pairs, strict=True))
-        label = f"{name} alone" if name in costs else name
-        said = [f"{i.mean:.2f}, {_end(i.low)} to {_end(i.high)}" for i in (half, brain)]
-        assert f"| {label} | | | {said[0]} | | {said[1]} |" in text
+    names = [f"{method}-seed{seed}" for method in ("moon", "fedavg") for seed in range(3)]
+    return {
+        "fp32": {name: EXACT["rounds"][name] for name in names},
+        "fp16": {name: ROWS[name]["accuracy"] for name in names},
+        "bf16": {name: bf16[name]["accuracy"] for name in names},
+        "early": {name: [row["accuracy"] for row in BEFORE[name]] for name in names},
+    }
 
 
-def test_how_near_fp16_stays_to_fp32_follows_from_the_rows():
-    text = (RESULTS / "speed.md").read_text()
-    exact = json.loads((RESULTS / "cifar10" / "fp32.json").read_text())["rounds"]
-    before = [row["accuracy"] for row in BEFORE["moon-seed0"]]
-    runs = [exact["stacked"], ROWS["moon-seed0"]["accuracy"], before]
-    for first in (21, 61):
-        means = [f"{100 * fmean(run[first - 1 : 70]):.2f}" for run in runs]
-        assert f"| rounds {first} to 70 | {' | '.join(means)} |" in text
-    for name, run in (("sequential", exact["sequential"]), ("stacked", runs[0]), ("fp16", runs[1])):
-        one, two, three = (f"{100 * value:.1f}" for value in run[:3])
-        assert (f"{one}, {two} and {three} %" if name == "sequential" else f"{one}, {two} and {three}") in text
+def test_what_precision_does_to_accuracy_follows_from_the_rows_of_the_runs():
+    runs = precisions()
+    ends = {kind: {name: percent(rows[-10:]) for name, rows in trials.items()} for kind, trials in runs.items()}
+    exact = ends.pop("fp32")
+    for name, end in exact.items():
+        method, seed = name.split("-seed")
+        cells = " | ".join(f"{found[name]:.2f} | {found[name] - end:+.2f}" for found in ends.values())
+        said = {"moon": "MOON", "fedavg": "FedAvg"}[method]
+        assert f"| {said}, seed {seed} | {end:.2f} | {cells} |" in SPEED
+    for which, label in (("", "six pairs: mean, 95 % t-interval"), ("moon", "MOON alone"), ("fedavg", "FedAvg alone")):
+        cells = []
+        for found in ends.values():
+            gaps = interval([found[name] - end for name, end in exact.items() if name.startswith(which)])
+            cells.append(f"{gaps.mean:+.2f}, {gaps.low:+.2f} to {gaps.high:+.2f}")
+        assert f"| {label} | | {' | | '.join(cells)} |" in SPEED
+
+
+def test_fp16_is_the_default_of_the_cnn_because_its_interval_with_fp32_has_0_in_it():
+    runs = precisions()
+    gaps = interval([percent(runs["fp16"][name][-10:]) - percent(rows[-10:]) for name, rows in runs["fp32"].items()])
+    assert gaps.low is not None
+    assert gaps.high is not None
+    level = gaps.low < 0 < gaps.high
+    assert (pick_precision("auto", torch.device("cuda"), "cnn") == "fp16") == level
+
+
+def test_how_far_runs_of_one_seed_fall_apart_follows_from_their_rows():
+    again = EXACT["others"]["moon-seed0 on the same card, another time"]["accuracy"]
+    runs = precisions()
+    one, other, half = (percent(rows[60:70]) for rows in (again, *(runs[k]["moon-seed0"] for k in ("fp32", "fp16"))))
+    assert f"gave {one:.2f}\nand {other:.2f} over rounds 61 to 70 (fp16: {half:.2f})" in SPEED
+    gaps = interval([percent(runs["early"][n][-10:]) - percent(rows[-10:]) for n, rows in runs["fp16"].items()])
+    assert f"{gaps.mean:.2f} below that run ({gaps.low:.4f} to {gaps.high:.2f})" in SPEED
 
 
 def test_the_speed_of_fp16_is_the_one_that_its_bench_measured():
-    text = (RESULTS / "speed.md").read_text()
     bench = json.loads((RESULTS / "bench" / "h200-fp16.json").read_text())
     three, one = (
         next(t for t in bench["timings"] if t["algorithm"] == "moon" and t["way"] == "compiled" and t["trials"] == n)
         for n in (3, 1)
     )
-    assert f"| 0.6 s | {three['seconds_per_round_and_trial']:.2f} s, **met**" in text
-    assert f"| 0.9 s | {one['seconds_per_round_and_trial']:.2f} s, **met**" in text
-    assert f"| 25 us | {bench['moon_minus_fedavg_us']:.1f} us" in text
-    assert f"| 1.15 times | {bench['moon_over_fedavg_without_augmentation']:.2f} " in text
+    assert f"| 0.6 s | {three['seconds_per_round_and_trial']:.2f} s, **met**" in SPEED
+    assert f"| 0.9 s | {one['seconds_per_round_and_trial']:.2f} s, **met**" in SPEED
+    assert f"| 25 us | {bench['moon_minus_fedavg_us']:.1f} us" in SPEED
+    assert f"| 1.15 times | {bench['moon_over_fedavg_without_augmentation']:.2f} times" in SPEED
     lanes = [f"{t['us_per_party_step']:.1f}" for t in bench["timings"] if "parties" in t["way"]]
-    assert f"| {lanes[0]}, {lanes[1]} and {lanes[2]} us: falls" in text
+    assert f"| {lanes[0]}, {lanes[1]} and {lanes[2]} us: falls" in SPEED
+
+
+@pytest.mark.parametrize("method", ["moon", "fedavg"])
+def test_the_speed_on_a_cpu_is_the_one_that_its_benches_measured(method):
+    benches = [json.loads((RESULTS / "bench" / f"cpu-{i}.json").read_text()) for i in (1, 2)]
+    one, two = (f"{bench[f'stacked_over_eager_{method}']:.2f}" for bench in benches)
+    assert (f"MOON **{one}** and **{two}** times" if method == "moon" else f"FedAvg {one} and {two}") in SPEED
+    assert f"{one} to {two} times" in FRONT

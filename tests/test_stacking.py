@@ -11,7 +11,7 @@ from worlds import bench_for, gap, run_one, same_bits, settings, some_digits, tr
 
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import tree_map
-from moonfed.engines import Nets, nets_of, pick_engine, traces
+from moonfed.engines import Nets, nets_of, pick_engine, pick_precision, traces
 from moonfed.engines.lanes import CPU, SideBySide
 from moonfed.engines.local import PLAIN, Options
 from moonfed.engines.precision import in_precision, numerics
@@ -190,6 +190,15 @@ def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for():
         assert engine.options.precision == "fp32"
         assert said == words
     assert resolve(settings("fedavg", run__precision="bf16"), bench.data).run.precision == "fp32", "what is recorded"
+
+
+def test_a_gpu_takes_the_fastest_precision_that_a_net_was_seen_to_lose_nothing_by_unless_one_is_asked_for():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    for encoder, fastest in (("cnn", "fp16"), ("resnet50", "tf32"), (None, "tf32")):
+        assert pick_precision("auto", gpu, encoder) == fastest
+        for precision in ("fp32", "tf32", "fp16", "bf16"):
+            assert pick_precision(precision, gpu, encoder) == precision
+            assert pick_precision(precision, cpu, encoder) == "fp32"
 
 
 def test_what_anchors_say_is_looked_up_only_where_rows_do_not_change(float64):

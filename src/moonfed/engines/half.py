@@ -49,7 +49,7 @@ class HalfConv(Function):
 def by_channel(made: Tensor) -> Tensor:
     """Sum pictures to one number a channel, in two steps.
 
-    Summed in one, the compiler (torch 2.11) gave all of it to a few programs on the GPU: 145 us instead of 11.
+    In one, MOON's step was compiled to a kernel of 145 us on an H200 (torch 2.11), FedAvg's to one of 11.
     """
     return made.sum((2, 3)).sum(0)
 

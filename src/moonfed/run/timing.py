@@ -11,13 +11,13 @@ class Profile(NamedTuple):
     check_epochs: int  # of the plain loop and of the check
     epochs: int  # of the engine's timing
     repeats: int
-    warm: int  # rounds before the engine is timed
+    warm: int  # rounds before the engine is timed: on a CPU until steps of every width are written down
     trials: tuple[int, ...]
     modes: tuple[tuple[str, str, bool], ...]  # name, precision, compiled
 
 
 PROFILES = {
-    "cpu": Profile(2560, 3, 3, 5, 9, (1,), (("stacked", "fp32", False),)),
+    "cpu": Profile(2560, 3, 3, 5, 24, (1,), (("stacked", "fp32", False),)),
     "cuda": Profile(
         50_000,
         1,

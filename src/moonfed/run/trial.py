@@ -96,7 +96,8 @@ def resolve(config: Config, data: Dataset, own: Own | None = None) -> Config:
         raise UserError(f"an encoder of your own has its own normalisation; leave --norm {config.model.norm} away")
     norm = config.model.norm if config.model.norm != "auto" or ours is None else ours.norm
     model = config.model.model_copy(update={"model": encoder, "norm": norm})
-    run = config.run.model_copy(update={"precision": pick_precision(config.run.precision, data.inputs.device)})
+    precision = pick_precision(config.run.precision, data.inputs.device, encoder)
+    run = config.run.model_copy(update={"precision": precision})
     return config.model_copy(update={"data": split, "train": train, "model": model, "run": run})
 
 
@@ -164,7 +165,8 @@ def open_bench(
     assert resolved.train.batch is not None
     steps = trials * config.train.rounds * config.train.epochs * len(data.labels) // resolved.train.batch
     long_enough = config.cohort.fraction * steps >= COMPILING_PAYS
-    options = Options(config.run.precision, config.run.lanes, config.run.compile and long_enough, say)
+    asked = resolved.run.precision if config.run.precision == "auto" else config.run.precision
+    options = Options(asked, config.run.lanes, config.run.compile and long_enough, say)
     return Bench(data, nets, pick_engine(config.run.engine, nets, data, options), own)
 
 
