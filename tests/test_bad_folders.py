@@ -27,6 +27,16 @@ def test_a_folder_that_holds_something_else_is_refused(copy: Path, place: Path) 
     assert "cannot write" in refuse(place, *again, "/proc/run")
 
 
+def test_a_run_of_another_precision_is_not_continued_and_the_way_to_continue_it_is_named(
+    copy: Path, place: Path
+) -> None:
+    there = json.loads((copy / "config.json").read_text())
+    there["config"]["run"]["precision"], there["identity"] = "tf32", "0" * 16
+    (copy / "config.json").write_text(json.dumps(there))
+    said = refuse(place, "run", *SMALL, "--out", copy, "--resume")
+    assert "run.precision was tf32, now fp32 (--precision tf32 goes on with it)" in said
+
+
 def test_a_comparison_starts_nothing_when_one_of_its_folders_is_refused(place: Path) -> None:
     (place / "all" / "moon" / "seed-1").mkdir(parents=True)
     (place / "all" / "moon" / "seed-1" / "notes.txt").write_text("mine")

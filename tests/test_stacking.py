@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +12,12 @@ from worlds import bench_for, gap, run_one, same_bits, settings, some_digits, tr
 
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import tree_map
-from moonfed.engines import Nets, nets_of, pick_engine, pick_precision, traces
+from moonfed.engines import Nets, nets_of, passage, pick_engine, pick_precision, traces
 from moonfed.engines.lanes import CPU, SideBySide
 from moonfed.engines.local import PLAIN, Options
 from moonfed.engines.precision import in_precision, numerics
-from moonfed.engines.stack import Work, ask_in_pieces
-from moonfed.engines.stacked import Stacked
+from moonfed.engines.stack import PIECE, Work, ask, ask_in_pieces, even, side_by_side
+from moonfed.engines.stacked import Stacked, serves
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.models.model import Encoder
@@ -228,6 +229,53 @@ def test_anchors_say_the_same_of_a_row_whoever_is_asked_beside_it(float64, lengt
             alone = tree_map(lambda a, b: torch.cat([a, b]), alone, one)
         assert gap(found, alone) < 1e-12
         assert gap(found["a"], found["b"]) > 0.01, "each anchor speaks for itself"
+
+
+def test_anchors_are_asked_once_of_every_row_of_a_party_and_what_they_said_is_let_go(monkeypatch):
+    asked: list[int] = []
+    made: list[passage.Answers] = []
+
+    class Noted(passage.Answers):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    def noted(work: Any, anchors: Any, rows: Any) -> Any:
+        asked.extend(map(len, rows))
+        return ask(work, anchors, rows)
+
+    monkeypatch.setattr(passage, "ask", noted)
+    monkeypatch.setattr(passage, "Answers", Noted)
+    config = settings("moon", train__rounds=2, train__epochs=3, data__parties=5)
+    run_with(config, lambda nets, data: Stacked(nets, data, Options(lanes=2)))
+    assert any(answers.comes_back for answers in made), "a party that waits in the middle of its round"
+    assert sorted(asked) == sorted(len(own) for answers in made for own in answers.rows)
+    assert all(not answers.said for answers in made)
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 333, 334, 335, 1000])
+def test_pieces_of_a_party_are_few_and_even(count):
+    length = even(count, 334)
+    pieces = torch.arange(count).split(length)
+    assert length <= 334
+    assert len(pieces) == -(-count // 334)
+    assert len(pieces) * length - count < len(pieces)
+
+
+@pytest.mark.parametrize(
+    ("rows", "widest", "weights"), [(7, 10, 10), (5000, 4704, 92_626), (5000, 2**20, 2**24), (1, 1, 2**30)]
+)
+def test_pieces_side_by_side_fill_no_more_than_their_room(rows, widest, weights):
+    room = 2**27
+    length, at_once = side_by_side(rows, room, widest, weights)
+    assert 1 <= length <= min(rows, PIECE)
+    assert at_once == 1 or at_once * weights <= room
+    assert (length, at_once) == (16, 1) or length * at_once * widest <= room or length <= 16
+    assert at_once == 1 or (at_once + 1) * max(weights, length * widest) > room, "as many as there is room for"
+
+
+def test_a_stack_that_is_there_serves_where_little_is_lost_by_it():
+    assert [had for had in range(1, 60) if serves(had, 20)] == list(range(16, 41))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

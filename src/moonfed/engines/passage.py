@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from moonfed.core.tree import copied
 from moonfed.core.types import Outputs, Tensors
 from moonfed.data.dataset import Dataset
 from moonfed.data.plan import Plan
@@ -58,19 +59,23 @@ class Answers:
         whose = torch.zeros(laned.shape[:2], dtype=torch.int64)
         for stay in order.stays:
             whose[stay.lane, stay.first : stay.first + stay.steps] = stay.job
-        place = whose.to(laned.device)[:, :, None].expand_as(laned)
-        there = torch.zeros(len(held), rows, dtype=torch.bool, device=laned.device)
-        there[place, laned] = True
-        # As torch.unique would number them, but without sorting, which took longer than the anchors' look at them.
-        self.index = (there.cumsum(1) - 1)[place, laned]  # [lane, step, batch]: the number of a row within its party
-        self.rows = there.nonzero()[:, 1].split(there.sum(1).tolist())  # by job, once each
+        place = whose.to(laned.device)[:, :, None]
+        key = place * rows + laned
+        there = torch.zeros(len(held) * rows, dtype=torch.bool, device=laned.device)
+        there[key] = True
+        found = there.nonzero()[:, 0]  # every row of every job once, in order; torch.unique would sort all the places
+        sizes = torch.bincount(found // rows, minlength=len(held))
+        self.rows = (found % rows).split(sizes.tolist())  # by job
+        # [lane, step, batch]: the number of a row within its party
+        self.index = torch.searchsorted(found, key) - (sizes.cumsum(0) - sizes)[place]
 
     def of(self, stays: Sequence[Stay]) -> dict[int, dict[str, Outputs]]:
         """Return what the anchors of those who enter say, by job; whoever is new is asked together."""
         new = [stay.job for stay in stays if stay.job not in self.said]
         if new:
             asked = ask(self.stack.work, [self.held[job].anchors for job in new], [self.rows[job] for job in new])
-            self.said |= dict(zip(new, asked, strict=True))
+            for job, said in zip(new, asked, strict=True):  # one that stays must not keep all that were asked with it
+                self.said[job] = copied(said) if job in self.comes_back else said
         done = {stay.job for stay in stays if stay.begin or stay.job not in self.comes_back}
         return {stay.job: self.said.pop(stay.job) if stay.job in done else self.said[stay.job] for stay in stays}
 

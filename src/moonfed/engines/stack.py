@@ -125,13 +125,26 @@ class Tables:
 
 def ask(work: Work, anchors: Sequence[dict[str, Snapshot]], rows: Sequence[Tensor]) -> list[dict[str, Outputs]]:
     """See parties' rows as they are through their anchors: on a GPU in pieces, many side by side."""
-    if rows[0].is_cuda:
-        most = max(16, BULK // 8 // work.widest)  # rows at once
-        length = min(PIECE, most, max(map(len, rows)))
-        return ask_in_pieces(work, anchors, rows, length, most // length if work.lanes else 1)
-    most = max(16, CACHE // 4 // work.widest)
+    widest = max(work.widest, work.data.inputs[0].numel())
+    weights = sum(p.numel() for p in work.nets.frozen.parameters())
+    if rows[0].is_cuda and work.lanes is not None:
+        sizes = side_by_side(max(map(len, rows)), BULK // 8, widest, weights)
+        return ask_in_pieces(work, anchors, rows, *sizes)
+    most = max(16, (BULK // 8 if rows[0].is_cuda else CACHE // 4) // widest)  # rows at once
     pairs = zip(anchors, rows, strict=True)
-    return [said for had, own in pairs for said in ask_in_pieces(work, [had], [own], min(most, len(own)), 1)]
+    return [said for had, own in pairs for said in ask_in_pieces(work, [had], [own], even(len(own), most), 1)]
+
+
+def even(rows: int, most: int) -> int:
+    """Choose the length of a party's pieces: as few as may be, and all of nearly the same length."""
+    return -(-rows // -(-rows // most))
+
+
+def side_by_side(rows: int, room: int, widest: int, weights: int) -> tuple[int, int]:
+    """Choose the length of pieces and how many are lanes at once, if neither their layers nor weights may fill more."""
+    most = max(16, room // widest)
+    length = min(PIECE, most, rows)
+    return length, max(1, min(most // length, room // max(1, weights)))
 
 
 @torch.no_grad()

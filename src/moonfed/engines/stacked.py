@@ -98,7 +98,7 @@ class Stacked:
         most = min(self.most, len(plans), self._most(shape, plans[0], local, like))
         chunk = had.chunk if had else pick_chunk(lengths, self._longest_chunk(most * plans[0].rows.shape[1]))
         self.width = width = pick_width(lengths, chunk, most, OVERHEAD["cuda" if self.cuda else "cpu"])
-        if had and 0.8 * width <= had.width <= 2 * width:  # setting another one up takes longer than it saves
+        if had and serves(had.width, width):
             self.width = had.width
             return had, schedule(lengths, had.width, chunk)
         work = self._work(shape, local, alone=width == 1)
@@ -163,6 +163,11 @@ class Stacked:
         stack.look(window, window.rows, 1)
         stack.step()
         return torch.cuda.max_memory_allocated() - before if self.cuda else 0
+
+
+def serves(had: int, wanted: int) -> bool:
+    """Say whether a stack that is there serves where another width was wanted: setting one up can take a minute."""
+    return 0.8 * wanted <= had <= 2 * wanted
 
 
 def in_window(plan: Plan, chunk: int) -> Plan:

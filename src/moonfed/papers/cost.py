@@ -35,7 +35,7 @@ class Rate(NamedTuple):
 
 # MOON's round of 7,760 party-steps with three trials in a stack, fp16; FedAvg's of 776 with one party at a time.
 STATED = {
-    ("H200", "cifar10"): Rate(0.44 / 7760 / ANCHORED, "an H200, results/speed.md"),
+    ("H200", "cifar10"): Rate(0.44 / 7760 / ANCHORED, "an H200 in fp16, results/speed.md"),
     ("H200", "cifar100"): Rate(33 / 776, "an H200, results/cifar100"),
     ("H200", "tinyimagenet"): Rate(4 * 33 / 776, "an H200, results/cifar100, four times the pixels"),
 }

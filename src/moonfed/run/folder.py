@@ -259,5 +259,6 @@ def _differences(there: dict[str, Any], config: Config) -> str:
         old: dict[str, Any] = theirs if isinstance(theirs, dict) else {}
         for name in [*values, *(k for k in old if k not in values)]:
             if old.get(name) != values.get(name) and name not in FREE.get(section, ()):
-                found.append(f"{section}.{name} was {old.get(name)}, now {values.get(name)}")
+                hint = f" (--precision {old.get(name)} goes on with it)" if name == "precision" else ""
+                found.append(f"{section}.{name} was {old.get(name)}, now {values.get(name)}{hint}")
     return ": " + "; ".join(found[:3]) if found else ""

@@ -166,6 +166,7 @@ def _timing(
         width,
         peak,
         gap,
+        tuple(ratios),
     )
 
 

@@ -51,6 +51,7 @@ class Timing:
     lanes: int | None = None
     peak_bytes: int | None = None
     gap_to_eager: float | None = None
+    each_time: tuple[float, ...] = ()  # times as fast as eager, repeat by repeat
 
 
 @dataclass
