@@ -106,6 +106,17 @@ def test_how_far_runs_of_one_seed_fall_apart_follows_from_their_rows():
     assert best.count("early") == 5
 
 
+def test_the_curve_of_the_sequential_engine_stands_beside_those_of_the_stacks_as_their_rows_have_it():
+    others = EXACT["others"]
+    curve, again = (others[f"moon-seed0 {k}"]["accuracy"] for k in ("by the sequential engine on a CPU", "once more"))
+    kinds = {kind: trials["moon-seed0"] for kind, trials in precisions().items()}
+    runs = [curve, kinds["fp32"], again, kinds["fp16"], kinds["bf16"], kinds["early"]]
+    assert len(curve) == 30
+    for first in range(0, 30, 10):
+        cells = " | ".join(f"{percent(run[first : first + 10]):.2f}" for run in runs)
+        assert f"| {first + 1} to {first + 10} | {cells} |" in SPEED
+
+
 def test_the_speed_of_fp16_is_the_one_that_its_bench_measured():
     bench = json.loads((RESULTS / "bench" / "h200-fp16.json").read_text())
     three, one = (
