@@ -27,7 +27,7 @@ class Engine(Protocol):
 ENGINES: dict[str, Callable[[Nets, Dataset, Options], Engine]] = {"sequential": Sequential, "stacked": Stacked}
 
 STACKS_WELL = 5_000_000  # parameters; ten stacked ResNet-50s were no faster than one after the other on an H200
-IN_FP16 = ("cnn",)  # encoders whose accuracy over 100 rounds was held against fp32 and came out level: results/speed.md
+IN_FP16 = ("cnn",)  # encoders held against fp32 over 100 rounds that did not lose half a point: results/speed.md
 
 
 def nets_of(model: nn.Module) -> Nets:
@@ -46,7 +46,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def pick_precision(name: str, device: torch.device, encoder: str | None = None) -> str:
-    """Turn a precision setting into a precision: a CPU has one; auto is the fastest not seen to cost accuracy."""
+    """Turn a precision setting into a precision: a CPU has one; auto is fp16 for nets held against fp32, else tf32."""
     if device.type != "cuda":
         return "fp32"
     fastest = "fp16" if encoder in IN_FP16 else "tf32"
