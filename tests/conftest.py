@@ -47,8 +47,8 @@ def copy(good: Path, place: Path) -> Path:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder that is not there yet; what a test publishes is taken back after it."""
-    from moonfed.data.catalogue import CATALOGUE
-    from moonfed.data.sources import ORIGINS
+    from moonfed.data.catalog.image_sets import CATALOGUE
+    from moonfed.data.catalog.sources import ORIGINS
 
     for name in list(CATALOGUE):
         monkeypatch.setitem(CATALOGUE, name, CATALOGUE[name])

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 from sklearn.datasets import load_wine
@@ -65,7 +66,7 @@ RUNS: dict[str, list[str]] = {
 def write_inputs(folder: Path) -> None:
     """Write the table and the encoder that two of the runs use."""
     (folder / "dropping.py").write_text(ENCODER)
-    wine = load_wine()
+    wine: Any = load_wine()
     with (folder / "wine.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(["kind", "region", *(name.replace("/", "_") for name in wine.feature_names)])

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import torch
 
-from moonfed.federation.here import coordinate
-from moonfed.federation.listener import Listener
-from moonfed.federation.places import SiteSettings, make_home, make_site
-from moonfed.federation.processes import Child, free_port, stop_all
-from moonfed.federation.settings import FederationSettings
-from moonfed.run.config import make_config
-from moonfed.run.loop import Row
+from moonfed.federation.coordinator.federation_config import FederationSettings
+from moonfed.federation.coordinator.launcher import coordinate
+from moonfed.federation.coordinator.listener import Listener
+from moonfed.federation.flower.processes import Child, free_port, stop_all
+from moonfed.federation.pki.home_folders import SiteSettings, make_home, make_site
+from moonfed.training.config import make_config
+from moonfed.training.loop import RoundRecord
 
 
 class Relay:
@@ -75,7 +75,7 @@ def main() -> None:
     for i in range(sites):
         place = make_site(folder / f"s{i}", detour, SiteSettings(f"s{i}", share=i, threads=1))
         home.admit(f"s{i}", place.public)
-        words = ["-m", "moonfed.federation.join", str(place.path), str(os.getpid())]
+        words = ["-m", "moonfed.federation.site.join_process", str(place.path), str(os.getpid())]
         children.append(Child(words, folder / f"s{i}.log", place.path / "flower"))
     config = make_config(
         {
@@ -89,7 +89,7 @@ def main() -> None:
     marks: list[tuple[int, int, float]] = []
     began = time.perf_counter()
 
-    def after(round: int, rows: list[Row]) -> bool:
+    def after(round: int, rows: list[RoundRecord]) -> bool:
         marks.append((relay.up, relay.down, rows[0]["seconds"]))
         return True
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from moonfed.api import *  # noqa: F403 (api.__all__ is the one list of what is offered)
-    from moonfed.api.sklearn import MoonClassifier as MoonClassifier
+    from moonfed.api.sklearn_classifier import MoonClassifier as MoonClassifier
 
 __version__ = "0.1.0"
 
@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Load the library when something of it is first asked for: the command line has a word to say before torch."""
     if name == "MoonClassifier":  # scikit-learn takes a while to load
-        return import_module("moonfed.api.sklearn").MoonClassifier
+        return import_module("moonfed.api.sklearn_classifier").MoonClassifier
     if not name.startswith("_") or name == "__all__":
         api = import_module("moonfed.api")
         if name == "__all__":

@@ -2,41 +2,41 @@
 
 from typing import NamedTuple
 
-from moonfed.algorithms.centralised import Continued
+from moonfed.algorithms.centralised import CentralisedLocal
 from moonfed.algorithms.fedavg import Average, Plain
 from moonfed.algorithms.fedavgm import Momentum
 from moonfed.algorithms.fednova import Normalised
-from moonfed.algorithms.fedprox import Proximal
+from moonfed.algorithms.fedprox import FedProxLocal
 from moonfed.algorithms.median import Median
-from moonfed.algorithms.moon import Contrastive
-from moonfed.algorithms.moon_l2 import Distance
-from moonfed.algorithms.scaffold import Controlled, ControlMean
-from moonfed.algorithms.scaffold_niid import ControlSum, Nudged
-from moonfed.algorithms.solo import Alone, Silent
+from moonfed.algorithms.moon import MoonLocal
+from moonfed.algorithms.moon_l2 import MoonL2Local
+from moonfed.algorithms.scaffold import ControlMean, ScaffoldLocal
+from moonfed.algorithms.scaffold_niid import ControlSum, ScaffoldNiidLocal
+from moonfed.algorithms.solo import Silent, SoloLocal
 from moonfed.algorithms.trimmed_mean import TrimmedMean
-from moonfed.core.algorithm import Local, Server
+from moonfed.core.rules import LocalRule, Server
 
 
 class Pair(NamedTuple):
     """The two rules of an algorithm, and whether it trains on all rows pooled in one place."""
 
-    local: type[Local]
+    local: type[LocalRule]
     server: type[Server]
     pooled: bool = False
 
 
 ALGORITHMS: dict[str, Pair] = {
-    "centralised": Pair(Continued, Average, pooled=True),
+    "centralised": Pair(CentralisedLocal, Average, pooled=True),
     "fedavg": Pair(Plain, Average),
     "fedavgm": Pair(Plain, Momentum),
     "fednova": Pair(Plain, Normalised),
-    "fedprox": Pair(Proximal, Average),
+    "fedprox": Pair(FedProxLocal, Average),
     "median": Pair(Plain, Median),
-    "moon": Pair(Contrastive, Average),
-    "moon-l2": Pair(Distance, Average),
-    "scaffold": Pair(Controlled, ControlMean),
-    "scaffold-niid": Pair(Nudged, ControlSum),
-    "solo": Pair(Alone, Silent),
+    "moon": Pair(MoonLocal, Average),
+    "moon-l2": Pair(MoonL2Local, Average),
+    "scaffold": Pair(ScaffoldLocal, ControlMean),
+    "scaffold-niid": Pair(ScaffoldNiidLocal, ControlSum),
+    "solo": Pair(SoloLocal, Silent),
     "trimmed-mean": Pair(Plain, TrimmedMean),
 }
 

@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.algorithm import Local
+from moonfed.core.rules import LocalRule
 from moonfed.core.tree import zeros_like
-from moonfed.core.types import Facts, Fresh, Optim, Slots, State, Tensors, Trained, as_tensors
+from moonfed.core.types import InitModel, Optim, PartyInfo, Slots, State, Tensors, Trained, as_tensors
 
 
 @dataclass(frozen=True)
-class Continued(Local):
+class CentralisedLocal(LocalRule):
     """Plain SGD whose momentum lives on from round to round."""
 
-    def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
+    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
         return {"velocity": zeros_like(state.model.weights)}
 
     def velocity(self, state: State, party: Slots) -> Tensors:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from moonfed.core.algorithm import Local, Server
+from moonfed.core.rules import LocalRule, Server
 from moonfed.core.tree import add, prefixed, scale, under
-from moonfed.core.types import Facts, Population, Snapshot, State, Tensors, Upload
+from moonfed.core.types import PartyInfo, Population, Snapshot, State, Tensors, Upload
 
 
 @dataclass(frozen=True)
-class Plain(Local):
+class Plain(LocalRule):
     """SGD on cross-entropy and nothing else."""
 
 
@@ -19,7 +19,7 @@ class Plain(Local):
 class Average(Server):
     """w <- w + sum_i share_i (w_i - w) over the cohort, shares by rows."""
 
-    def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
+    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
         return weighed(upload.delta, upload.buffers, share)
 
     def step(self, state: State, total: Tensors, population: Population) -> State:

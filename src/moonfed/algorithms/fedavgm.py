@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from moonfed.algorithms.fedavg import mean_of, moved, weighed
-from moonfed.core.algorithm import Server, setting
+from moonfed.core.rules import Server, setting
 from moonfed.core.tree import add, scale, zeros_like
-from moonfed.core.types import Facts, Fresh, Population, Slots, Snapshot, State, Tensors, Upload, as_tensors
+from moonfed.core.types import InitModel, PartyInfo, Population, Slots, Snapshot, State, Tensors, Upload, as_tensors
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Momentum(Server):
         "damped", "damped: b v + (1 - b) delta, the authors'; plain: b v + delta", choices=("damped", "plain")
     )
 
-    def init(self, model: Snapshot, fresh: Fresh) -> tuple[Slots, Slots]:
+    def init(self, model: Snapshot, fresh: InitModel) -> tuple[Slots, Slots]:
         return {}, {"velocity": zeros_like(model.weights)}
 
-    def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
+    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
         return weighed(upload.delta, upload.buffers, share)
 
     def step(self, state: State, total: Tensors, population: Population) -> State:

@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 
 from moonfed.algorithms.fedavg import mean_of, moved, weighed
-from moonfed.core.algorithm import Server
+from moonfed.core.rules import Server
 from moonfed.core.tree import scale
-from moonfed.core.types import Facts, Population, State, Tensors, Upload
+from moonfed.core.types import PartyInfo, Population, State, Tensors, Upload
 
 
 @dataclass(frozen=True)
 class Normalised(Server):
     """w <- w + (sum_i p_i a_i) (sum_i p_i delta_i / a_i), a_i the party's sum of gradient coefficients."""
 
-    def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
-        per_unit = weighed(scale(upload.delta, 1 / upload.mass), upload.buffers, share)
-        return per_unit | {"mass/a": per_unit["share"] * upload.mass}
+    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
+        per_unit = weighed(scale(upload.delta, 1 / upload.effective_steps), upload.buffers, share)
+        return per_unit | {"mass/a": per_unit["share"] * upload.effective_steps}
 
     def step(self, state: State, total: Tensors, population: Population) -> State:
         effective = mean_of("mass", total)["a"]

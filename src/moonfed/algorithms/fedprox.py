@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from moonfed.core.algorithm import Local, setting
+from moonfed.core.rules import LocalRule, setting
 from moonfed.core.types import Outputs, Slots, State, Tensors
 
 
 @dataclass(frozen=True)
-class Proximal(Local):
+class FedProxLocal(LocalRule):
     """Cross-entropy plus mu/2 ||w - w_t||^2 over all parameters, buffers left out."""
 
     mu: float = setting(0.01, "weight of the proximal term", ge=0)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from moonfed.algorithms.trimmed_mean import trimmed
-from moonfed.core.algorithm import Server
+from moonfed.core.rules import Server
 from moonfed.core.types import Population, State, Upload
 
 

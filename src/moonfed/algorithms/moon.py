@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from moonfed.core.algorithm import Local, setting
+from moonfed.core.rules import LocalRule, setting
 from moonfed.core.types import (
-    Facts,
-    Fresh,
+    InitModel,
     Optim,
     Outputs,
+    PartyInfo,
     Slots,
     Snapshot,
     State,
@@ -24,14 +24,14 @@ from moonfed.core.types import (
 
 
 @dataclass(frozen=True)
-class Contrastive(Local):
+class MoonLocal(LocalRule):
     """Cross-entropy plus mu times the model-contrastive loss."""
 
     mu: float = setting(1.0, "weight of the contrastive term", ge=0)
     temperature: float = setting(0.5, "tau, the temperature of the contrastive term", gt=0)
     negatives: int = setting(1, "k, how many of the party's previous models are negatives", ge=1, le=1000)
 
-    def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
+    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
         count = next(iter(state.model.weights.values())).new_zeros(())
         return self._memory([state.model] * self.negatives, count)
 

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from moonfed.core.algorithm import Local, setting
+from moonfed.core.rules import LocalRule, setting
 from moonfed.core.types import Outputs, Slots, Snapshot, State, Tensors
 
 NOISE = 1e-4
 
 
 @dataclass(frozen=True)
-class Distance(Local):
+class MoonL2Local(LocalRule):
     """Cross-entropy plus mu ||z - z_glob||_2, the norm not squared, its mean over the batch."""
 
     mu: float = setting(0.1, "weight of the l2 representation term", ge=0)

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from moonfed.algorithms.fedavg import Average, weighed
-from moonfed.core.algorithm import Local, Server
+from moonfed.core.rules import LocalRule, Server
 from moonfed.core.tree import add, prefixed, scale, sub, under, zeros_like
 from moonfed.core.types import (
-    Facts,
-    Fresh,
+    InitModel,
     Optim,
+    PartyInfo,
     Population,
     Slots,
     Snapshot,
@@ -21,22 +21,22 @@ from moonfed.core.types import (
 
 
 @dataclass(frozen=True)
-class Controlled(Local):
+class ScaffoldLocal(LocalRule):
     """g <- g - c_i + c before momentum; afterwards c_i is the mean gradient the party really applied."""
 
     needs = frozenset({"control"})
     gives = frozenset({"control_change"})
 
-    def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
+    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
         return {"control": zeros_like(state.model.weights)}
 
-    def correct(self, grads: Tensors, state: State, party: Slots) -> Tensors:
+    def transform_gradient(self, grads: Tensors, state: State, party: Slots) -> Tensors:
         return add(sub(grads, as_tensors(party, "control")), as_tensors(state.sent, "control"))
 
     def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
         # c_i+ = c_i - c + (x - y) / (lr a_i): a_i in place of the step count, since momentum makes each
         # gradient count about 1 / (1 - momentum) times.
-        travelled = scale(sub(state.model.weights, trained.model.weights), 1 / (optim.lr * trained.mass))
+        travelled = scale(sub(state.model.weights, trained.model.weights), 1 / (optim.lr * trained.effective_steps))
         old = as_tensors(party, "control")
         new = add(sub(old, as_tensors(state.sent, "control")), travelled)
         return {"control_change": sub(new, old)}, {"control": new}
@@ -49,10 +49,10 @@ class ControlMean(Server):
     needs = frozenset({"control_change"})
     gives = frozenset({"control"})
 
-    def init(self, model: Snapshot, fresh: Fresh) -> tuple[Slots, Slots]:
+    def init(self, model: Snapshot, fresh: InitModel) -> tuple[Slots, Slots]:
         return {"control": zeros_like(model.weights)}, {}
 
-    def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
+    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
         change = scale(as_tensors(upload.slots, "control_change"), float(facts.rows))
         return weighed(upload.delta, upload.buffers, share) | prefixed("control", change)
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from moonfed.algorithms.fedavg import Average, weighed
-from moonfed.core.algorithm import Local, Server
+from moonfed.core.rules import LocalRule, Server
 from moonfed.core.tree import add, prefixed, scale, sub, under
 from moonfed.core.types import (
-    Facts,
-    Fresh,
+    InitModel,
     Optim,
+    PartyInfo,
     Population,
     Slots,
     Snapshot,
@@ -27,16 +27,16 @@ def floats(model: Snapshot) -> Tensors:
 
 
 @dataclass(frozen=True)
-class Nudged(Local):
+class ScaffoldNiidLocal(LocalRule):
     """y <- y - lr (c - c_i) after each step; c_i+ = c_i - c + (x - y) / (K lr), K the number of steps."""
 
     needs = frozenset({"state_control"})
     gives = frozenset({"state_control_change"})
 
-    def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
+    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
         return {"state_control": floats(fresh("control"))}
 
-    def nudge(self, model: Snapshot, optim: Optim, state: State, party: Slots) -> Snapshot:
+    def after_step(self, model: Snapshot, optim: Optim, state: State, party: Slots) -> Snapshot:
         pull = sub(as_tensors(state.sent, "state_control"), as_tensors(party, "state_control"))
         after = floats(model) | sub(floats(model), scale(pull, optim.lr))
         return Snapshot(under("weights", after), model.buffers | under("buffers", after))
@@ -55,10 +55,10 @@ class ControlSum(Server):
     needs = frozenset({"state_control_change"})
     gives = frozenset({"state_control"})
 
-    def init(self, model: Snapshot, fresh: Fresh) -> tuple[Slots, Slots]:
+    def init(self, model: Snapshot, fresh: InitModel) -> tuple[Slots, Slots]:
         return {"state_control": floats(fresh("control"))}, {}
 
-    def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
+    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
         return weighed(upload.delta, upload.buffers, share) | prefixed(
             "state_control", as_tensors(upload.slots, "state_control_change")
         )

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.algorithm import Local, Server
+from moonfed.core.rules import LocalRule, Server
 from moonfed.core.tree import zeros_like
 from moonfed.core.types import (
-    Facts,
-    Fresh,
+    InitModel,
     Optim,
+    PartyInfo,
     Population,
     Slots,
     Snapshot,
@@ -21,14 +21,14 @@ from moonfed.core.types import (
 
 
 @dataclass(frozen=True)
-class Alone(Local):
+class SoloLocal(LocalRule):
     """Plain SGD on the party's own model, with one optimiser from the first round to the last."""
 
     # Not slots but a promise in both directions: a server that averaged these models would make nonsense of them.
     needs = gives = frozenset({"solitude"})
     own = "model"
 
-    def init_party(self, state: State, facts: Facts, fresh: Fresh) -> Slots:
+    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
         model = fresh(f"party{facts.party}")
         return {"model": model, "velocity": zeros_like(model.weights)}
 
@@ -48,7 +48,7 @@ class Silent(Server):
 
     needs = gives = frozenset({"solitude"})
 
-    def contribute(self, upload: Upload, facts: Facts, share: float) -> Tensors:
+    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
         return {}
 
     def step(self, state: State, total: Tensors, population: Population) -> State:

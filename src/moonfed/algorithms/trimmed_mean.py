@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from moonfed.core.algorithm import Server, setting
+from moonfed.core.rules import Server, setting
 from moonfed.core.tree import add
 from moonfed.core.types import Population, Snapshot, State, Tensors, Upload
 

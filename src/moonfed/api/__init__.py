@@ -1,10 +1,6 @@
 """The package as a library: what moonfed/__init__.py offers."""
 
-from moonfed.api.callbacks import Callback, Start
-from moonfed.api.classifier import Classifier
-from moonfed.api.export import export
-from moonfed.api.fit import compare, fit
-from moonfed.api.methods import (
+from moonfed.api.algorithm_functions import (
     centralised,
     fedavg,
     fedavgm,
@@ -18,11 +14,15 @@ from moonfed.api.methods import (
     solo,
     trimmed_mean,
 )
+from moonfed.api.callbacks import Callback, Start
+from moonfed.api.classifier import Classifier
+from moonfed.api.export import export
+from moonfed.api.fit import compare, fit
+from moonfed.api.partitioning import partition
 from moonfed.api.predict import Predictions, load, predict
-from moonfed.api.result import Comparison, Result, Run
-from moonfed.api.split import partition
-from moonfed.core.algorithm import Algorithm
+from moonfed.api.results import Comparison, Result, Run
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.core.rules import Algorithm
 from moonfed.data.dataset import Dataset
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-Row: TypeAlias = dict[str, Any]
+RoundRecord: TypeAlias = dict[str, Any]
 """A round of a trial: method, seed, round, accuracy, test_loss, losses by part, seconds, bytes_up, bytes_down, ..."""
 
 PATIENCE = 2.0  # seconds without a word
@@ -28,11 +28,11 @@ class Callback:
     def on_start(self, start: Start) -> None:
         """Hear what is about to be run."""
 
-    def on_round(self, row: Row) -> bool | None:
+    def on_round(self, row: RoundRecord) -> bool | None:
         """Hear of a trial's finished round; True ends the run after the round."""
 
 
-CallbackLike: TypeAlias = Callback | Callable[[Row], bool | None]
+CallbackLike: TypeAlias = Callback | Callable[[RoundRecord], bool | None]
 """A Callback, or a function that is called with each row."""
 
 
@@ -46,7 +46,7 @@ class Progress(Callback):
         """Note how long the run will be."""
         self.rounds, self.last = start.rounds, time.monotonic()
 
-    def on_round(self, row: Row) -> bool | None:
+    def on_round(self, row: RoundRecord) -> bool | None:
         """Say how the round went, unless something was said just before."""
         if time.monotonic() - self.last > PATIENCE:
             self.last = time.monotonic()
@@ -68,7 +68,7 @@ class Listeners:
             if isinstance(callback, Callback):
                 callback.on_start(start)
 
-    def round(self, row: Row) -> None:
+    def round(self, row: RoundRecord) -> None:
         """Tell them of a round; each hears it, whatever another wants."""
         for callback in self.callbacks:
             asked = callback.on_round(row) if isinstance(callback, Callback) else callback(row)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from moonfed.core.errors import UserError
 from moonfed.core.types import Tensors
 from moonfed.data.dataset import Dataset
-from moonfed.data.own.arrays import as_array
-from moonfed.data.own.settings import NUMBERS
+from moonfed.data.readers.npz import as_array
+from moonfed.data.readers.options import NUMBERS
 from moonfed.models import Model
 
 BATCH = 1000

@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 
 from moonfed.api.classifier import Classifier
 from moonfed.core.errors import UserError
-from moonfed.data.disk import write_bytes
+from moonfed.core.files import write_bytes
 
 SUFFIXES = (".pt2", ".onnx")
 

@@ -9,23 +9,23 @@ from typing import Any, TypeAlias, Unpack
 
 from torch import nn
 
-from moonfed.api.callbacks import CallbackLike, Listeners, Progress, Row, Start
+from moonfed.api.algorithm_functions import Method, algorithm_of, as_settings, label_of
+from moonfed.api.callbacks import CallbackLike, Listeners, Progress, RoundRecord, Start
 from moonfed.api.classifier import Classifier, classifier
-from moonfed.api.methods import Method, algorithm_of, as_settings, label_of
-from moonfed.api.result import Comparison, Result, Run
-from moonfed.api.rows import DataLike, Given, Rows, given, to_stderr
-from moonfed.api.settings import Settings, config_of
-from moonfed.core.algorithm import Algorithm
+from moonfed.api.inputs import DataLike, Given, Rows, given, to_stderr
+from moonfed.api.keywords import Settings, config_of
+from moonfed.api.results import Comparison, Result, Run
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.core.rules import Algorithm
 from moonfed.core.tree import under
 from moonfed.core.types import Tensors
-from moonfed.run.config import Config
-from moonfed.run.folder import final_tensors
-from moonfed.run.loop import run_rounds
-from moonfed.run.own import own_of
-from moonfed.run.score import final_evaluation
-from moonfed.run.session import run_trials
-from moonfed.run.trial import Bench, Trial, build, open_bench, resolve, set_up
+from moonfed.experiments.execute import run_trials
+from moonfed.models.custom import custom_encoder
+from moonfed.storage.run_folder import final_tensors
+from moonfed.training.config import Config
+from moonfed.training.loop import run_rounds
+from moonfed.training.scoring import final_evaluation
+from moonfed.training.trial import RunContext, Trial, build, open_context, resolve, set_up
 
 EncoderLike: TypeAlias = nn.Module | Callable[..., nn.Module] | str | None
 """A module (its weights are kept), a class or function that makes one, a name or FILE.py:NAME; None: the data's own."""
@@ -155,11 +155,11 @@ def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How
     """Run every algorithm with every seed."""
     plan = [(name, how.config(algorithm, seed)) for name, algorithm in named for seed in seeds]
     listeners = Listeners([*how.callbacks, *([Progress()] if how.progress else [])])
-    own = None if how.encoder is None or isinstance(how.encoder, str) else own_of(how.encoder)
+    own = None if how.encoder is None or isinstance(how.encoder, str) else custom_encoder(how.encoder)
     say = to_stderr if how.progress else lambda line: None
-    bench = open_bench(plan[0][1], len(plan), say, how.rows.data, own)
+    bench = open_context(plan[0][1], len(plan), say, how.rows.data, own)
     trials: list[Trial] = []
-    noted: dict[int, list[Row]] = {}
+    noted: dict[int, list[RoundRecord]] = {}
 
     def start(ready: list[Trial]) -> None:
         trials.extend(ready)
@@ -168,12 +168,12 @@ def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How
         named = tuple((name, config.run.seed) for name, config in plan)
         listeners.start(Start(named, sizes, how.rounds, min(trial.round for trial in ready)))
 
-    def note(trial: Trial, row: Row) -> None:
+    def note(trial: Trial, row: RoundRecord) -> None:
         name = plan[[id(t) for t in trials].index(id(trial))][0]
         noted[id(trial)].append(row)
         listeners.round({"method": name, "seed": trial.config.run.seed} | row)
 
-    def go_on(round: int, rows: list[Row]) -> bool:
+    def go_on(round: int, rows: list[RoundRecord]) -> bool:
         return not listeners.stopping
 
     folders = [how.folder(name, config.run.seed, len(named) == 1, len(seeds) == 1) for name, config in plan]
@@ -192,7 +192,9 @@ def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How
     ]
 
 
-def _outcome(name: str, trial: Trial, bench: Bench, rows: list[Row], folder: Path | None, rows_given: Given) -> Run:
+def _outcome(
+    name: str, trial: Trial, bench: RunContext, rows: list[RoundRecord], folder: Path | None, rows_given: Given
+) -> Run:
     """Say what came of a trial."""
     seed = trial.config.run.seed
     if trial.failure is not None:
@@ -203,7 +205,7 @@ def _outcome(name: str, trial: Trial, bench: Bench, rows: list[Row], folder: Pat
     )
 
 
-def _models(trial: Trial, bench: Bench, rows: Given) -> dict[str, Classifier]:
+def _models(trial: Trial, bench: RunContext, rows: Given) -> dict[str, Classifier]:
     """Make a classifier of the global model, or of each party's where each has its own."""
     tensors = final_tensors(trial)
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from moonfed.api.classifier import BATCH, Classifier, classifier
-from moonfed.data.own import apply
-from moonfed.run.saved import Saved, read_saved
+from moonfed.data.readers import apply
+from moonfed.storage.saved_model import Saved, read_saved
 
 
 @dataclass(frozen=True)

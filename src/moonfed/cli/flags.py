@@ -10,8 +10,8 @@ import typer
 from pydantic import BaseModel
 
 from moonfed.core.errors import UserError
-from moonfed.run.config import SECTIONS, Config, flag_in, make_config
-from moonfed.run.rules import all_settings
+from moonfed.training.config import SECTIONS, Config, flag_in, make_config
+from moonfed.training.registry import all_settings
 
 Values = dict[str, dict[str, Any]]
 Out = Annotated[

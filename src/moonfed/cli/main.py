@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from moonfed import __version__
-from moonfed.cli.bench import bench
-from moonfed.cli.closing import close, with_advice
-from moonfed.cli.data import app as data
-from moonfed.cli.display import showing, stderr
-from moonfed.cli.federate import federate, federation, site
+from moonfed.cli.bench_command import bench
+from moonfed.cli.data_commands import app as data
+from moonfed.cli.federation_commands import federate, federation, site
 from moonfed.cli.flags import File, Json, Out, Resume, Set, Several, Values, configured, with_settings
-from moonfed.cli.model import export, predict
-from moonfed.cli.report import report
-from moonfed.cli.reproduce import reproduce
-from moonfed.cli.task import task
-from moonfed.cli.tune import tune
+from moonfed.cli.model_commands import export, predict
+from moonfed.cli.progress import showing, stderr
+from moonfed.cli.report_command import report
+from moonfed.cli.reproduce_command import reproduce
+from moonfed.cli.run_summary import close, with_advice
+from moonfed.cli.task_command import task
+from moonfed.cli.tune_command import tune
 from moonfed.core.errors import RunFailed, UserError
 
 app = typer.Typer(
@@ -53,7 +53,7 @@ def run(
 ) -> None:
     """Train one algorithm: moonfed run --algorithm moon --mu 5 --parties 10 --beta 0.5 --rounds 20 --seed 0."""
     settings = configured(given, config, set or [])
-    from moonfed.run.session import run_trials
+    from moonfed.experiments.execute import run_trials
 
     with showing() as display:
         (outcome,) = run_trials([(settings, out)], resume, display.start, display.after_round, display.say)
@@ -70,7 +70,7 @@ def compare(
     several: Several,
 ) -> None:
     """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
-    from moonfed.run.compare import plan_comparison
+    from moonfed.experiments.compare import plan_comparison
 
     folder, plan = plan_comparison(methods, several.seeds, several.values(given), several.out)
     _run_together(folder, plan, several, "method")
@@ -83,7 +83,7 @@ def sweep(
     several: Several,
 ) -> None:
     """Train one algorithm with every value of a grid, in shared stacks: moonfed sweep --mu 0.1,1,5,10 --seeds 0,1,2."""
-    from moonfed.run.sweep import plan_sweep
+    from moonfed.experiments.sweep import plan_sweep
 
     folder, plan = plan_sweep(several.seeds, several.values(given), several.out)
     _run_together(folder, plan, several, "setting")
@@ -91,10 +91,10 @@ def sweep(
 
 def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], several: Several, kind: str) -> None:
     """Run the trials of a plan and print what each of its lines came to."""
-    from moonfed.report.parties import by_party
+    from moonfed.experiments.execute import run_trials
+    from moonfed.report.by_party import by_party
     from moonfed.report.summary import summaries
-    from moonfed.report.table import by_party_table, compare_table
-    from moonfed.run.session import run_trials
+    from moonfed.report.terminal import by_party_table, compare_table
 
     with showing() as display:
         trials = [(settings, path) for _, settings, path in plan]
@@ -128,8 +128,8 @@ def partition(
 ) -> None:
     """Split the rows between parties and show who holds what."""
     from moonfed.report.heatmap import draw_heatmap
-    from moonfed.report.table import partition_table
-    from moonfed.run.split import describe_split
+    from moonfed.report.terminal import partition_table
+    from moonfed.training.split_summary import describe_split
 
     if seed is not None:
         given["run"] = {"seed": seed}
@@ -149,8 +149,8 @@ def runs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="where to look")] = Path("runs"), json: Json = False
 ) -> None:
     """List what has been run: its last accuracy, and whether it can be resumed."""
-    from moonfed.report.table import runs_table
-    from moonfed.run.listing import list_runs
+    from moonfed.report.terminal import runs_table
+    from moonfed.storage.listing import list_runs
 
     found = list_runs(folder)
     if json:

@@ -18,7 +18,7 @@ class Snapshot(NamedTuple):
 Slots: TypeAlias = dict[str, Snapshot | Tensors | Tensor]
 """What a rule remembers, by name."""
 
-Fresh: TypeAlias = Callable[[str], Snapshot]
+InitModel: TypeAlias = Callable[[str], Snapshot]
 """fresh(name) makes the trial's random model of that name; the same name always gives the same model."""
 
 
@@ -30,7 +30,7 @@ class State(NamedTuple):
     kept: Slots
 
 
-class Facts(NamedTuple):
+class PartyInfo(NamedTuple):
     """What a rule may know of a party."""
 
     party: int
@@ -67,7 +67,7 @@ class Trained(NamedTuple):
     model: Snapshot
     velocity: Tensors  # SGD's momentum buffers
     steps: int
-    mass: float  # sum of the gradient coefficients of our SGD: FedNova's a_i
+    effective_steps: float  # sum of the gradient coefficients of our SGD: FedNova's a_i
 
 
 class Upload(NamedTuple):
@@ -77,7 +77,7 @@ class Upload(NamedTuple):
     buffers: Tensors
     slots: Slots
     steps: int
-    mass: float
+    effective_steps: float
 
 
 def as_snapshot(slots: Slots, name: str) -> Snapshot:

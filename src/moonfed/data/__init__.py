@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from moonfed.data.cache import load
-from moonfed.data.catalogue import CATALOGUE
+from moonfed.data.catalog.cache import load
+from moonfed.data.catalog.digits import digits
+from moonfed.data.catalog.file_sets import FILES, load_file
+from moonfed.data.catalog.image_sets import CATALOGUE
 from moonfed.data.dataset import Dataset
-from moonfed.data.digits import digits
-from moonfed.data.files import FILES, load_file
 
 DATASETS: dict[str, Callable[[], Dataset]] = {"digits": digits} | {
     name: partial(load, entry) for name, entry in CATALOGUE.items()

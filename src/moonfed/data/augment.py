@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad as constant_pad
 
+from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
-from moonfed.data.plan import Plan
 
 
 def gather(
-    data: Dataset, plan: Plan, dtype: torch.dtype, lay: Callable[[Tensor], Tensor] | None = None
+    data: Dataset, plan: BatchPlan, dtype: torch.dtype, lay: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the inputs [..., channel, height, width] and labels [...] of a plan of any leading shape.
 
@@ -51,7 +51,7 @@ def _by_channel(values: tuple[float, ...], dtype: torch.dtype, device: torch.dev
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
 
 
-def _changed(data: Dataset, plan: Plan) -> Tensor:
+def _changed(data: Dataset, plan: BatchPlan) -> Tensor:
     """Follow every pixel of the augmented pictures back to where it comes from: rotation, flip, crop, padding."""
     channels, height, width = data.inputs.shape[1:]
     pad, device = data.recipe.pad, plan.rows.device
@@ -74,7 +74,7 @@ def _changed(data: Dataset, plan: Plan) -> Tensor:
     return pixels if outside is None else pixels.masked_fill(outside[:, None], 0)
 
 
-def _cropped(data: Dataset, plan: Plan) -> Tensor:
+def _cropped(data: Dataset, plan: BatchPlan) -> Tensor:
     """Do the same without rotation by copying whole rows of pixels: a CPU is slow at following single ones."""
     pad, (height, width) = data.recipe.pad, data.inputs.shape[2:]
     pixels = data.inputs.index_select(0, plan.rows)

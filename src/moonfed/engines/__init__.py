@@ -9,17 +9,17 @@ import torch
 from torch import nn
 
 from moonfed.data.dataset import Dataset
-from moonfed.engines.local import Done, Job, Nets
-from moonfed.engines.precision import PRECISIONS, numerics
+from moonfed.engines.cuda.precision import PRECISIONS, numerics
 from moonfed.engines.sequential import Sequential
-from moonfed.engines.stacked import Options, Stacked
+from moonfed.engines.stacked.stacked_engine import Stacked
+from moonfed.engines.step import Job, JobResult, Nets, Options
 from moonfed.models import frozen_parts
 
 
 class Engine(Protocol):
     """Trains the parties of a round."""
 
-    def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
+    def run_cohort(self, jobs: Sequence[Job]) -> list[JobResult]:
         """Train every job's party; results come in the order of the jobs."""
         ...
 
@@ -68,9 +68,9 @@ def pick_engine(name: str, nets: Nets, data: Dataset, options: Options) -> Engin
 __all__ = [
     "ENGINES",
     "PRECISIONS",
-    "Done",
     "Engine",
     "Job",
+    "JobResult",
     "Nets",
     "Options",
     "nets_of",

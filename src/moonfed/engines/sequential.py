@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import torch
 
 from moonfed.data.augment import gather
+from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
-from moonfed.data.plan import Plan
-from moonfed.engines.local import PLAIN, Done, Job, Nets, Options, Seen, conclude, look, on, prepare, reached, step
-from moonfed.engines.noise import begin_step, drawing, listen
-from moonfed.engines.precision import in_precision, numerics
-from moonfed.engines.schedule import CHUNK
+from moonfed.engines.cuda.precision import in_precision, numerics
+from moonfed.engines.dropout import begin_step, drawing, listen
+from moonfed.engines.stacked.schedule import CHUNK
+from moonfed.engines.step import PLAIN, Job, JobResult, Nets, Options, Seen, conclude, look, on, prepare, reached, step
 
 
 class Sequential:
@@ -21,17 +21,17 @@ class Sequential:
         self.nets, self.data = in_precision(nets, options.precision), data
         self.precision = options.precision
 
-    def run_cohort(self, jobs: Sequence[Job]) -> list[Done]:
+    def run_cohort(self, jobs: Sequence[Job]) -> list[JobResult]:
         """Train every job's party; results come in the order of the jobs."""
         with numerics(self.precision), drawing(self.nets.training, self.data.inputs.device):
             return [self._run(job) for job in jobs]
 
-    def _run(self, job: Job) -> Done:
+    def _run(self, job: Job) -> JobResult:
         carry, fixed, anchors = prepare(job)
         dtype = next(iter(carry.model.weights.values())).dtype
         plan, history = on(self.data, job.plan), []
         for first in range(0, len(plan.rows), CHUNK):
-            x, y = gather(self.data, Plan(*(part[first : first + CHUNK] for part in plan)), dtype)
+            x, y = gather(self.data, BatchPlan(*(part[first : first + CHUNK] for part in plan)), dtype)
             seen_by = {k: look(self.nets.frozen, a, x.flatten(0, 1)) for k, a in anchors.items()}
             for s in range(len(x)):
                 now = slice(s * x.shape[1], (s + 1) * x.shape[1])

@@ -1,12 +1,12 @@
 """Encoders by name, and the one way to put a projection head and an output layer on any of them."""
 
+from moonfed.models.audio_encoder import Sound
 from moonfed.models.cnn import Cnn
-from moonfed.models.frozen import frozen_parts, other_tensors, trained_tensors
+from moonfed.models.frozen_layers import frozen_parts, other_tensors, trained_tensors
 from moonfed.models.mlp import Mlp
 from moonfed.models.model import Encoder, EncoderSpec, Model
 from moonfed.models.resnet import Resnet8, Resnet18, Resnet50
-from moonfed.models.sound import Sound
-from moonfed.models.text import Text
+from moonfed.models.text_encoder import Text
 
 ENCODERS: dict[str, type[Encoder]] = {
     "cnn": Cnn,

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import torch
 
 from moonfed.core.errors import UserError
+from moonfed.core.files import read_json
 from moonfed.core.seeds import generator
-from moonfed.data.catalogue import CATALOGUE
-from moonfed.data.disk import read_json
+from moonfed.data.catalog.image_sets import CATALOGUE
 from moonfed.engines import pick_device
 from moonfed.models import ENCODERS, EncoderSpec
 from moonfed.papers.recipe import Recipe
+from moonfed.papers.recipe_trials import Terms, is_finished, rounds_done, wanted
 from moonfed.papers.scale import BATCH, SMOKE_DATA
-from moonfed.papers.trials import Terms, is_finished, rounds_done, wanted
-from moonfed.run.config import Config
-from moonfed.run.folder import CONFIG, read_rows
-from moonfed.run.trial import NetSpec, build
+from moonfed.storage.run_folder import CONFIG, read_rows
+from moonfed.training.config import Config
+from moonfed.training.trial import NetSpec, build
 
 ANCHORED = 1.45  # a MOON step over a FedAvg one, as measured with ResNet-50: results/cifar100
 DIGITS_ROWS = 1415

@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-from moonfed.papers.figures import by_epochs, crowd_curves, curves
-from moonfed.papers.moon import CROWD, SETTING, TABLE_1, many_parties, rounds_contrasts, rounds_lines, skews
+from moonfed.papers.moon_figures import by_epochs, crowd_curves, curves
+from moonfed.papers.moon_tables import CROWD, SETTING, TABLE_1, many_parties, rounds_contrasts, rounds_lines, skews
 from moonfed.papers.recipe import SETS, Cell, Contrast, Line, Recipe, against, cell, made
 
 THREE = ("moon", "fedavg", "fedprox")

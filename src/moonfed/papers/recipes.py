@@ -1,7 +1,7 @@
 """Every recipe by its id."""
 
-from moonfed.papers.figures import MOON_FIGURES
-from moonfed.papers.moon import MOON_TABLES
+from moonfed.papers.moon_figures import MOON_FIGURES
+from moonfed.papers.moon_tables import MOON_TABLES
 from moonfed.papers.others import OTHERS
 from moonfed.papers.recipe import Recipe
 

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Mapping
 
-from moonfed.run.stats import Interval
+from moonfed.experiments.statistics import Interval
 
 HOLDS, SMALLER, CONTRADICTED = "holds", "holds, smaller", "contradicted"
 NOT_SHOWN, NOT_RUN = "not shown", "not run"

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from moonfed.experiments.statistics import last_ten
 from moonfed.report.blocks import Block, Folded, Paragraph, Section, Table
 from moonfed.report.methods import Setting, algorithm_settings
 from moonfed.report.sections import NONE, joined
-from moonfed.run.folder import last_accuracy
-from moonfed.run.record import Record
-from moonfed.run.stats import last_ten
+from moonfed.storage.run_folder import last_accuracy
+from moonfed.storage.run_record import RunRecord
 
 
 def lead(settings: Sequence[Setting]) -> str:
@@ -49,7 +49,7 @@ def overview(settings: Sequence[Setting]) -> Section:
 
 def machines(settings: Sequence[Setting]) -> Table:
     """List the machines and versions, with the number of trials that saw each."""
-    seen: dict[str, list[Record]] = {}
+    seen: dict[str, list[RunRecord]] = {}
     for record in _records(settings):
         parts = [{"machine": record.machine, "versions": record.versions}, *record.before]
         for key in dict.fromkeys(json.dumps([p.get("machine"), p.get("versions")], sort_keys=True) for p in parts):
@@ -109,11 +109,11 @@ def trials(setting: Setting, name: str) -> Table:
     return Table(name, "Trials", columns, rows, 5)
 
 
-def _numbers(record: Record) -> tuple[float | None, float | None]:
+def _numbers(record: RunRecord) -> tuple[float | None, float | None]:
     return last_ten(record.rows), last_accuracy(record.rows)
 
 
-def _records(settings: Sequence[Setting]) -> list[Record]:
+def _records(settings: Sequence[Setting]) -> list[RunRecord]:
     return [record for setting in settings for method in setting.methods for record in method.records]
 
 

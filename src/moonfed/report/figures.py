@@ -11,8 +11,8 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from moonfed.data.disk import write_bytes
-from moonfed.run.stats import Interval
+from moonfed.core.files import write_bytes
+from moonfed.experiments.statistics import Interval
 
 # Okabe and Ito's palette without its yellow, which is lost on white; dashes tell lines apart without any colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

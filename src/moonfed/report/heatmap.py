@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moonfed.core.errors import UserError
-from moonfed.data.disk import write_bytes
+from moonfed.core.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

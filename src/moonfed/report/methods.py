@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moonfed.run.folder import last_accuracy
-from moonfed.run.loop import Row
-from moonfed.run.record import Record
-from moonfed.run.stats import Interval, deviation, last_ten, paired, rounds_to
+from moonfed.experiments.statistics import Interval, deviation, last_ten, paired, rounds_to
+from moonfed.storage.run_folder import last_accuracy
+from moonfed.storage.run_record import RunRecord
+from moonfed.training.loop import RoundRecord
 
 Seeds = tuple[int, int]  # of the split and of the training
 BASE = "fedavg"
@@ -25,8 +25,8 @@ class Method:
     """
 
     name: str
-    records: list[Record]
-    twins: tuple[Record, ...] = ()  # other folders with a trial of these: they are not counted twice
+    records: list[RunRecord]
+    twins: tuple[RunRecord, ...] = ()  # other folders with a trial of these: they are not counted twice
 
     @cached_property
     def partial(self) -> bool:
@@ -34,7 +34,7 @@ class Method:
         return not any(record.finished for record in self.records)
 
     @cached_property
-    def rows(self) -> dict[Seeds, list[Row]]:
+    def rows(self) -> dict[Seeds, list[RoundRecord]]:
         """The rows of the trials that count."""
         counted = [r for r in self.records if r.finished or (self.partial and r.failure is None and r.rows)]
         shortest = min((len(r.rows) for r in counted), default=0)
@@ -144,16 +144,16 @@ class Setting:
         }
 
 
-def settings_of(records: Sequence[Record]) -> list[Setting]:
+def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
     """Sort records into settings and methods, in the order in which they come."""
-    groups: dict[str, list[Record]] = {}
+    groups: dict[str, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(_key(shared_settings(record)), []).append(record)
     titles = _titles([shared_settings(group[0]) for group in groups.values()])
     return [Setting(title, _methods(group)) for title, group in zip(titles, groups.values(), strict=True)]
 
 
-def shared_settings(record: Record) -> dict[str, Any]:
+def shared_settings(record: RunRecord) -> dict[str, Any]:
     """The settings that methods must share to be compared: all but the algorithm, the seeds and where it was run."""
     values = record.config.model_dump(mode="json")
     flat = {name: value for section in ("data", "model", "train", "cohort") for name, value in values[section].items()}
@@ -161,13 +161,13 @@ def shared_settings(record: Record) -> dict[str, Any]:
     return flat | {"precision": values["run"]["precision"]}
 
 
-def algorithm_settings(record: Record) -> dict[str, Any]:
+def algorithm_settings(record: RunRecord) -> dict[str, Any]:
     """The settings of a record's algorithm."""
     return dict(record.config.algorithm.options)
 
 
-def _methods(records: Sequence[Record]) -> list[Method]:
-    groups: dict[str, dict[Seeds, list[Record]]] = {}
+def _methods(records: Sequence[RunRecord]) -> list[Method]:
+    groups: dict[str, dict[Seeds, list[RunRecord]]] = {}
     for record in records:
         group = groups.setdefault(_key([record.algorithm, algorithm_settings(record)]), {})
         group.setdefault(record.seeds, []).append(record)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from moonfed.data.disk import write_bytes
+from moonfed.core.files import write_bytes
 from moonfed.report.blocks import Block, Folded, Paragraph, Picture, Pictures, Section, Table
 from moonfed.report.figures import svg
 from moonfed.report.style import STYLE

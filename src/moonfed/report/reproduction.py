@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from moonfed.report.blocks import Table
-from moonfed.report.text import as_latex
+from moonfed.report.table_formats import as_latex
 
 Found = dict[str, Any]
 Grid = list[list[str]]

@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from moonfed.data.disk import read_tensors
+from moonfed.core.files import read_tensors
 from moonfed.report.blocks import Block, Folded, Paragraph, Picture, Pictures, Section
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE, STYLE, Line, colour, curves

@@ -4,11 +4,11 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from moonfed.experiments.statistics import LAST, Interval, deviation
 from moonfed.report.blocks import Block, Paragraph, Picture, Pictures, Table
 from moonfed.report.figures import Gap, Line, colour, curves, differences
 from moonfed.report.methods import Method, Seeds, Setting
-from moonfed.run.loop import Row
-from moonfed.run.stats import LAST, Interval, deviation
+from moonfed.training.loop import RoundRecord
 
 NONE = ""
 BAND = "Lines are means over the seeds, bands reach from the lowest to the highest seed."
@@ -192,7 +192,7 @@ def _line(method: Method, key: str) -> Line:
     return Line(method.name, [v for v in counted if v], [v for v in broken if v])
 
 
-def _values(rows: Sequence[Row], key: str) -> dict[int, float]:
+def _values(rows: Sequence[RoundRecord], key: str) -> dict[int, float]:
     found = ((row["round"], row["losses"].get(key) if key == "supervised" else row[key]) for row in rows)
     return {number: value for number, value in found if value is not None}
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moonfed.run.folder import last_accuracy
-from moonfed.run.session import Outcome
-from moonfed.run.stats import deviation, paired
+from moonfed.experiments.execute import Outcome
+from moonfed.experiments.statistics import deviation, paired
+from moonfed.storage.run_folder import last_accuracy
 
 
 @dataclass(frozen=True)

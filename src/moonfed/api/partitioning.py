@@ -1,0 +1,38 @@
+"""partition: who holds which rows."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moonfed.api.keywords import config_of
+from moonfed.core.errors import UserError
+from moonfed.data.partition import Split
+from moonfed.data.partition import partition as split_rows
+
+
+def partition(
+    labels: Any,
+    parties: int = 10,
+    kind: str = "dirichlet",
+    *,
+    beta: float = 0.5,
+    classes_per_party: int = 2,
+    floor: int = 10,
+    seed: int = 0,
+) -> list[NDArray[np.int64]]:
+    """Split rows between parties by their labels, and return the rows of each; the splits are those of moonfed run.
+
+    >>> from moonfed import partition
+    >>> parts = partition([0, 1] * 50, parties=4, kind="iid")
+    >>> [len(part) for part in parts]
+    [25, 25, 25, 25]
+    """
+    given = np.asarray(labels)
+    if given.ndim != 1:
+        raise UserError(f"partition needs one label for each row, got an array of shape {given.shape}")
+    asked: dict[str, Any] = {"parties": parties, "classes_per_party": classes_per_party, "floor": floor}
+    checked = config_of({}, asked | {"beta": beta, "partition_seed": seed}).data
+    _, numbers = np.unique(given, return_inverse=True)
+    split = Split(checked.parties, checked.beta, checked.classes_per_party, checked.floor, checked.partition_seed or 0)
+    return split_rows(kind, numbers.astype(np.int64), split)

@@ -1,0 +1,175 @@
+"""What came of a run: the model, its accuracy, its history."""
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from moonfed.api.callbacks import RoundRecord
+from moonfed.api.classifier import Classifier
+from moonfed.core.errors import UserError
+from moonfed.training.config import Config
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Run:
+    """One trial: a method with a seed."""
+
+    method: str
+    seed: int
+    config: Config = field(repr=False)
+    rows: list[RoundRecord] = field(repr=False)  # one a round
+    evaluation: Mapping[str, Any] = field(repr=False)  # accuracy by class and party, confusion of classes
+    models: Mapping[str, Classifier] = field(repr=False)  # the global one, or one a party where each has its own
+    folder: Path | None = None
+
+    @property
+    def model(self) -> Classifier:
+        """The global model, in eval mode."""
+        if "global" not in self.models:
+            raise UserError(f"{self.method} trains a model for each party; they are in .models, by party")
+        return self.models["global"]
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy on all test rows, or with validation on the held-out ones, after the last round."""
+        return float(self.evaluation["accuracy"])
+
+    @property
+    def accuracy_by_party(self) -> dict[str, float]:
+        """The accuracy that each party sees: on its own test rows, or on test rows with the class shares of its own."""
+        if "parties" in self.evaluation:  # the data says whose its rows are
+            return {line["party"]: line["accuracy"] for line in self.evaluation["parties"]}
+        found = self.evaluation.get("accuracy_by_party", self.evaluation.get("accuracy_at_party"))
+        return {str(party): value for party, value in enumerate(found or [])}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A method over its seeds; with several, accuracies are means and the model is the first seed's."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def model(self) -> Classifier:
+        """The global model as a plain module in eval mode: it takes raw inputs and returns logits."""
+        return self.runs[0].model
+
+    def predict(self, x: Any) -> NDArray[Any]:
+        """Give the likeliest class of each row."""
+        return self.model.predict(x)
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy on all test rows after the last round."""
+        return statistics.fmean(run.accuracy for run in self.runs)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the accuracy over the seeds; 0 for one."""
+        return statistics.stdev(run.accuracy for run in self.runs) if len(self.runs) > 1 else 0.0
+
+    @property
+    def accuracy_by_party(self) -> dict[str, float]:
+        """The accuracy that each party sees."""
+        found = [run.accuracy_by_party for run in self.runs]
+        return {party: statistics.fmean(one[party] for one in found) for party in found[0]}
+
+    @property
+    def rows(self) -> list[RoundRecord]:
+        """One dictionary a round and trial."""
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def history(self) -> "DataFrame":
+        """The rows as a pandas frame, with a column for each part of the loss."""
+        return frame(self.rows)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the first run was written to, if it was."""
+        return self.runs[0].folder
+
+    def plot(self, what: str = "accuracy") -> "Figure":
+        """Draw accuracy, test_loss or a part of the loss by round, with a band over the seeds."""
+        return drawn({self.runs[0].method: self}, what)
+
+    def __repr__(self) -> str:
+        first, several = self.runs[0], len(self.runs) > 1
+        seeds = f"{len(self.runs)} seeds" if several else f"seed {first.seed}"
+        spread = f" ± {self.std:.1%}" if several else ""
+        return f"<{first.method}, {seeds}: accuracy {self.accuracy:.1%}{spread} on {first.config.data.judged_on}>"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several methods over the same seeds, splits and batches."""
+
+    results: dict[str, Result]
+
+    def __getitem__(self, method: str) -> Result:
+        return self.results[method]
+
+    @property
+    def rows(self) -> list[RoundRecord]:
+        """One dictionary a round and trial."""
+        return [row for result in self.results.values() for row in result.rows]
+
+    @property
+    def history(self) -> "DataFrame":
+        """The rows as a pandas frame."""
+        return frame(self.rows)
+
+    def plot(self, what: str = "accuracy") -> "Figure":
+        """Draw accuracy, test_loss or a part of the loss by round, a line a method."""
+        return drawn(self.results, what)
+
+    def __repr__(self) -> str:
+        wide = max(map(len, self.results))
+        lines = [
+            f"{name:{wide}}  {result.accuracy:6.1%} ± {result.std:.1%}  ({len(result.runs)} seeds)"
+            for name, result in self.results.items()
+        ]
+        return "\n".join(lines)
+
+
+def frame(rows: list[RoundRecord]) -> "DataFrame":
+    """Put rows into a pandas frame; losses get columns of their own."""
+    try:
+        import pandas
+    except ImportError:
+        raise UserError(
+            "history is a pandas frame, and pandas is not installed: pip install moonfed[pandas]; "
+            "rows has the same as a list of dictionaries"
+        ) from None
+    flat = [{k: v for k, v in row.items() if k != "losses"} | _losses(row) for row in rows]
+    return pandas.DataFrame(flat)
+
+
+def drawn(results: Mapping[str, Result], what: str) -> "Figure":
+    """Draw a quantity by round, a line a method."""
+    from moonfed.report.figures import Line, curves
+
+    lines: list[Line] = []
+    for name, result in results.items():
+        seeds = [{r["round"]: v for r in run.rows if (v := _value(r, what)) is not None} for run in result.runs]
+        if not all(seeds):
+            raise UserError(f"no round of {name} has {what}; there are accuracy, test_loss and the parts of the loss")
+        lines.append(Line(name, seeds))
+    return curves(lines, what.replace("_", " "), percent=what == "accuracy")
+
+
+def _value(row: RoundRecord, what: str) -> float | None:
+    found = row.get(what, row["losses"].get(what.removeprefix("loss_")))
+    return found if isinstance(found, float | int) else None
+
+
+def _losses(row: RoundRecord) -> RoundRecord:
+    return {f"loss_{name}": value for name, value in row["losses"].items()}

@@ -1,0 +1,1 @@
+"""Speed: the engines against a plain eager loop, in one run."""

@@ -1,0 +1,204 @@
+"""moonfed data list, get, check."""
+
+import json as encoding
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from moonfed.cli.progress import stderr
+from moonfed.core.errors import RunFailed, UserError, unknown
+from moonfed.data.catalog.monitor import Watch
+
+app = typer.Typer(help="List, get and check data sets: moonfed data get cifar10")
+BUILT_IN = "digits"
+LINE_EVERY = 5.0  # seconds, where there is no terminal
+
+
+@app.callback(invoke_without_command=True)
+def top(context: typer.Context) -> None:
+    """List, get and check data sets: moonfed data get cifar10."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list")
+def list_sets(json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False) -> None:
+    """List the data sets: how large they are, and whether they are here or where they come from."""
+    from moonfed.report.terminal import data_table
+
+    found = described()
+    if json:
+        typer.echo(encoding.dumps(found, indent=2))
+    else:
+        data_table(found)
+
+
+@app.command()
+def get(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="cifar10, flights, sentiment, ...; moonfed data list has them all")
+    ],
+    given: Annotated[
+        Path | None, typer.Option("--from", metavar="PATH", help="official archive or folder that you have already")
+    ] = None,
+) -> None:
+    """Get a data set, verified, into the cache: moonfed data get cifar10."""
+    from moonfed.data.catalog.obtain import obtain
+    from moonfed.data.catalog.sources import ORIGINS
+
+    if name == BUILT_IN and given is None:
+        typer.echo(f"{BUILT_IN} is built in, there is nothing to get")
+        return
+    if name not in ORIGINS:
+        raise unknown("data set to get", name, ORIGINS)
+    with watching(name) as watch:
+        receipt = obtain(ORIGINS[name], given, watch)
+    came = "was here already" if receipt.before else "is here"
+    typer.echo(f"{name} {came}, from {receipt.source}, verified by {receipt.verified}: {receipt.path}")
+
+
+@app.command()
+def check(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="one data set; default: all that are here")
+    ] = None,
+) -> None:
+    """Read what is in the cache and verify it again."""
+    from moonfed.data.catalog.cache import cache_folder, is_here, path_of
+    from moonfed.data.catalog.obtain import checked
+    from moonfed.data.catalog.sources import ORIGINS
+
+    if name is not None and name not in ORIGINS:
+        raise unknown("data set to check", name, ORIGINS)
+    entries = [origin.entry for origin in ORIGINS.values()]
+    asked = [ORIGINS[name].entry] if name else [entry for entry in entries if is_here(entry)]
+    problems: list[str] = []
+    for entry in asked:
+        try:
+            facts = checked(entry)
+        except UserError as error:
+            if not is_here(entry):
+                raise
+            problems.append(str(error))
+        else:
+            typer.echo(
+                f"{entry.name} is whole, from {facts['source']}, verified by {facts['verified']}: {path_of(entry)}"
+            )
+    if not asked:
+        typer.echo(f"no data set in {cache_folder()} yet; get one with: moonfed data get cifar10")
+    if problems:
+        raise RunFailed("; ".join(problems))
+
+
+def described() -> list[dict[str, Any]]:
+    """Describe every data set."""
+    from moonfed.data import DATASETS
+    from moonfed.data.catalog.obtain import state_of
+    from moonfed.data.catalog.sources import ORIGINS
+
+    digits = DATASETS[BUILT_IN]()
+    found: list[dict[str, Any]] = [
+        {
+            "name": BUILT_IN,
+            "train": len(digits.inputs),
+            "test": len(digits.test_inputs),
+            "classes": digits.classes,
+            "shape": list(digits.inputs.shape[1:]),
+            "size": digits.inputs.nbytes + digits.test_inputs.nbytes,
+            "sources": ["scikit-learn"],
+            "state": "built in",
+            "path": None,
+            "bytes": 0,
+        }
+    ]
+    for name, origin in ORIGINS.items():
+        entry = origin.entry
+        found.append(
+            {
+                "name": name,
+                "train": entry.train,
+                "test": entry.test,
+                "classes": entry.classes,
+                "shape": list(entry.shape),
+                "size": entry.size,
+                "sources": [source.title for source in origin.sources] or [f"{origin.by_hand}, with --from"],
+            }
+            | state_of(entry)
+        )
+    return found
+
+
+class Lines:
+    """Progress in plain lines: when something begins that cannot be measured, every few seconds, and at the end."""
+
+    def __init__(self) -> None:
+        self.console = stderr()
+        self.what = ""
+        self.began = self.told = 0.0
+
+    def moved(self, what: str, done: int, total: int, unit: str) -> None:
+        """Say how far it is, if it is time to."""
+        now = time.monotonic()
+        if what != self.what:
+            self.what, self.began, self.told = what, now, now
+            if not total:
+                self.said(f"{what} ...")
+        if now - self.told >= LINE_EVERY or (total and done >= total):
+            self.told = now
+            self.said(f"{what}: {amounts(done, total, unit)}{now - self.began:.0f} s")
+
+    def said(self, line: str) -> None:
+        """Say something."""
+        self.console.print(line, markup=False)
+
+
+class Bar:
+    """Progress as one live line."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar, self.what = bar, ""
+        self.task = bar.add_task("", total=None, told="")
+
+    def moved(self, what: str, done: int, total: int, unit: str) -> None:
+        """Move the bar."""
+        if what != self.what:
+            self.what = what
+            self.bar.reset(self.task, total=None, description=what)
+        told = amounts(done, total, unit).rstrip(", ")
+        self.bar.update(self.task, completed=done, total=total or None, told=told)
+
+    def said(self, line: str) -> None:
+        """Say something above the bar."""
+        self.bar.console.print(line, markup=False)
+
+
+@contextmanager
+def watching(name: str) -> Iterator[Watch]:
+    """Show on stderr how getting a data set goes on, live on a terminal; Ctrl-C ends it with one line."""
+    console = stderr()
+    try:
+        if sys.stderr.isatty() and not console.is_dumb_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[told]}"))
+            with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+                bar = Bar(progress)
+                yield Watch(bar.moved, bar.said)
+        else:
+            lines = Lines()
+            yield Watch(lines.moved, lines.said)
+    except KeyboardInterrupt:
+        raise RunFailed(f"stopped; go on with: moonfed data get {name}") from None
+
+
+def amounts(done: int, total: int, unit: str) -> str:
+    """Say how much of how much is done, if anybody knows."""
+    if not total:
+        return ""
+    if unit == "bytes":
+        return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB, "
+    return f"{done:,} of {total:,} {unit}, "

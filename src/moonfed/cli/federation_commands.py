@@ -1,0 +1,205 @@
+"""moonfed federate, federation and site: the same algorithms between real sites, over Flower."""
+
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moonfed.cli.flags import Json, Values, configured, with_settings
+from moonfed.cli.progress import Display, showing, stderr
+from moonfed.cli.run_summary import close
+from moonfed.core.errors import UserError
+from moonfed.data.readers import ReaderOptions
+from moonfed.federation.coordinator.federation_config import FederationSettings, waiting
+from moonfed.federation.coordinator.listener import Listener
+
+federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start, renew.")
+site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
+
+SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
+ELSEWHERE = ("data_parties", "run_engine", "run_lanes", "run_compile")  # sites are the parties, and each trains alone
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a name in runs/")]
+File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, with the same sites")]
+
+
+@with_settings(SECTIONS, without=ELSEWHERE, more={WAITING: FederationSettings})
+def federate(
+    given: Values,
+    sites: Annotated[int, typer.Option("--sites", min=1, max=64, help="number of sites")] = 3,
+    out: Out = None,
+    config: File = None,
+    set: Set = None,
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Run a real federation on this machine, over Flower with TLS and keys: moonfed federate --sites 3 --rounds 2."""
+    limits = waiting(given.pop(WAITING, {}))
+    given.setdefault("data", {})["parties"] = str(sites)
+    settings = configured(given, config, set or [])
+    _need_flower()
+    from moonfed.federation.coordinator.launcher import federate_here
+
+    with showing([signal.SIGTERM]) as display:
+        outcome = federate_here(settings, sites, out, resume, limits, _listener(display))
+    close(outcome, json)
+
+
+@federation.command("init")
+def init_federation(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's new folder")],
+    host: Annotated[str, typer.Option("--host", help="name or address by which the sites reach this machine")],
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="port that the coordinator listens on")] = 9443,
+    days: Annotated[int, typer.Option("--days", min=1, help="days for which the server's certificate is good")] = 365,
+) -> None:
+    """Make a coordinator's folder: certificates, keys, and the invitation that every site gets."""
+    _need_flower()
+    from moonfed.federation.pki.home_folders import make_home
+
+    home = make_home(folder, host, port, days)
+    typer.echo(f"made {folder}; give {home.invitation} to every site, then: moonfed federation admit {folder} NAME KEY")
+
+
+@federation.command()
+def admit(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
+    name: Annotated[str, typer.Argument(help="the site's name")],
+    key: Annotated[Path, typer.Argument(metavar="KEY.pub", help="the public key that moonfed site init made there")],
+) -> None:
+    """Put a site's public key on the allow-list."""
+    _need_flower()
+    from moonfed.federation.pki.home_folders import Home
+
+    _there(folder)
+    Home(folder).admit(name, key)
+    typer.echo(f"{name} may take part; sites on the list: {len(Home(folder).allowed())}")
+
+
+@federation.command()
+def renew(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
+    days: Annotated[int, typer.Option("--days", min=1, help="days for which the new certificate is good")] = 365,
+) -> None:
+    """Make a new server certificate; the sites know the authority that signs it, and notice nothing."""
+    _need_flower()
+    from moonfed.federation.pki.home_folders import Home
+
+    _there(folder)
+    ends = Home(folder).renew(days)
+    typer.echo(f"the server's certificate in {folder} is good until {ends:%d %B %Y}; sites need nothing new")
+
+
+@federation.command("start")
+@with_settings(SECTIONS, without=ELSEWHERE, more={WAITING: FederationSettings})
+def start_federation(
+    given: Values,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
+    listen: Annotated[str, typer.Option("--listen", metavar="HOST", help="address to listen on")] = "0.0.0.0",
+    out: Out = None,
+    config: File = None,
+    set: Set = None,
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Run a federation with the sites of the allow-list: moonfed federation start DIR --algorithm moon --out RUN."""
+    _need_flower()
+    from moonfed.federation.coordinator.launcher import coordinate
+    from moonfed.federation.pki.home_folders import Home
+
+    _there(folder)
+    home, limits = Home(folder), waiting(given.pop(WAITING, {}))
+    given.setdefault("data", {})["parties"] = str(len(home.allowed()))
+    settings = configured(given, config, set or [])
+    with showing([signal.SIGTERM]) as display:
+        outcome = coordinate(home, listen, settings, out, resume, limits, _listener(display))
+    close(outcome, json)
+
+
+@site.command("init")
+def init_site(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the site's new folder")],
+    invitation: Annotated[Path, typer.Option("--invitation", metavar="FILE", help="what the coordinator gave you")],
+    name: Annotated[str, typer.Option("--name", help="this site's name")],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="PATH", help="this site's rows: what moonfed run --data takes")
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label", metavar="COLUMN", help="column with the class; default: label in a table, y in an .npz"
+        ),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="COLUMN", help="column with the text; default: the coordinator's")
+    ] = None,
+    ignore: Annotated[
+        str, typer.Option("--ignore", metavar="COLUMNS", help="columns to leave out, separated by commas")
+    ] = "",
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="go on without rows that cannot be used")
+    ] = False,
+    share: Annotated[
+        int | None, typer.Option("--share", min=0, help="instead: the rows of this party in the simulated split")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")] = "auto",
+    threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: torch's own choice")] = 0,
+) -> None:
+    """Make a site's folder and its key, which never leaves it."""
+    _need_flower()
+    from moonfed.data.readers.schema import looked_at
+    from moonfed.federation.pki.home_folders import SiteSettings, make_site
+
+    rows = None if data is None else str(data.resolve())
+    left_out = tuple(part.strip() for part in ignore.split(",") if part.strip())
+    settings = SiteSettings(name, share, rows, label, text, left_out, skip_bad_rows, device, threads)
+    if rows is None and settings.reading != ReaderOptions():
+        raise UserError(
+            "--label, --text, --ignore and --skip-bad-rows are about a site's own rows; name them with --data"
+        )
+    said = rows and looked_at(rows, settings.reading, lambda line: stderr().print(line, markup=False))
+    place = make_site(folder, invitation, settings)
+    if said:
+        typer.echo(said)
+    typer.echo(f"made {folder}; send {place.public} to the coordinator, then: moonfed site join {folder}")
+
+
+@site.command()
+def join(folder: Annotated[Path, typer.Argument(metavar="DIR", help="the site's folder")]) -> None:
+    """Take part until Ctrl-C: connect, train when asked, reconnect when the connection is lost."""
+    _need_flower()
+    from moonfed.federation.flower.site_worker import join as take_part
+
+    if not (folder / "site.json").exists():
+        raise UserError(f"{folder} is no site's folder; make one with moonfed site init")
+    console, stopping = stderr(), [False]
+
+    def stop(number: int, frame: Any) -> None:
+        if stopping[0]:
+            raise KeyboardInterrupt
+        stopping[0] = True
+        console.print("stopping; Ctrl-C again does not wait for what this site is doing")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    take_part(folder, lambda line: console.print(line, markup=False), lambda: stopping[0])
+    console.print("stopped; what this site remembers is in its folder")
+
+
+def _listener(display: Display) -> Listener:
+    """Let a federation speak to a display, and ask it whether the user wants to stop."""
+    return Listener(display.start, display.after_round, display.say, lambda: display.stopping)
+
+
+def _there(folder: Path) -> None:
+    if not (folder / "invitation.json").exists():
+        raise UserError(f"{folder} is no coordinator's folder; make one with moonfed federation init")
+
+
+def _need_flower() -> None:
+    from moonfed.federation.flower.processes import need_flower
+
+    need_flower()

@@ -1,0 +1,82 @@
+"""moonfed predict and export: a run's model put to use."""
+
+import json as encoding
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moonfed.cli.progress import working
+from moonfed.core.errors import UserError
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
+Own = Annotated[
+    str | None, typer.Option("--model", metavar="FILE.py:NAME", help="where an encoder of your own is, if it was one")
+]
+
+
+def predict(
+    run: Run,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="a file or folder like the run's own data")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.csv", help="write the predictions here; default: stdout")
+    ] = None,
+    model: Own = None,
+    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="go on without rows that are bad")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False,
+) -> None:
+    """Judge new rows with a run's model: moonfed predict runs/mine new.csv -o predictions.csv."""
+    _file(out, (".csv",))
+    with working() as say:
+        say("reading the model")
+        from moonfed.api.predict import predict as judge
+        from moonfed.core.files import write_bytes
+
+        found = judge(run, data, model, skip_bad_rows, say)
+        if out is not None:
+            write_bytes(out, found.as_csv().encode())
+    right = "" if found.accuracy is None else f", {found.accuracy:.1%} of them right"
+    if json:
+        typer.echo(encoding.dumps(found.as_json(), indent=2, allow_nan=False))
+    elif out is None:
+        typer.echo(found.as_csv(), nl=False)
+        if right:
+            typer.echo(f"{len(found.places):,} rows judged{right}", err=True)
+    else:
+        typer.echo(f"{len(found.places):,} rows judged{right}; {out}")
+
+
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="model.pt2 or model.onnx")],
+    model: Own = None,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False,
+) -> None:
+    """Write a run's model as one file that needs nothing of this package: moonfed export runs/mine -o model.onnx."""
+    _file(out, (".pt2", ".onnx"))
+    with working() as say:
+        say("reading the model")
+        from moonfed.api.export import export as write
+        from moonfed.api.predict import load_classifier
+        from moonfed.storage.saved_model import read_saved
+
+        saved = read_saved(run, model)
+        say(f"writing {out}")
+        ready = load_classifier(saved)
+        write(ready, out)
+    facts = {"file": str(out), "bytes": out.stat().st_size, "input": ["batch", *ready.shape], "which": saved.which}
+    facts["classes"] = list(saved.encoding.classes)
+    if json:
+        typer.echo(encoding.dumps(facts, indent=2))
+    else:
+        takes = " x ".join(str(n) for n in facts["input"])
+        typer.echo(f"{saved.which}, takes {takes}, gives logits of {len(facts['classes'])} classes; {out}")
+
+
+def _file(out: Path | None, suffixes: tuple[str, ...]) -> None:
+    if out is None:
+        return
+    if out.suffix.lower() not in suffixes:
+        raise UserError(f"-o needs a file that ends in {' or '.join(suffixes)}, got {out}")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UserError(f"cannot write {out}: it needs a file's name in a folder that is there")

@@ -1,0 +1,33 @@
+"""The last word of a run, for people and programs, and the exit code that goes with it."""
+
+import json as encoding
+from pathlib import Path
+
+import typer
+
+from moonfed.core.errors import RunFailed
+from moonfed.experiments.execute import Outcome
+
+
+def close(outcome: Outcome, json: bool) -> None:
+    """Say what became of a run; one that failed or was stopped ends the command with exit code 1."""
+    from moonfed.report.by_party import by_party
+    from moonfed.report.terminal import by_party_table
+
+    last = outcome.rows[-1] if outcome.rows else None
+    if json:
+        said = {"folder": str(outcome.folder), "rounds": len(outcome.rows), "last": last, "failure": outcome.failure}
+        typer.echo(encoding.dumps(said, indent=2, allow_nan=False))
+    if outcome.failure is not None:
+        raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
+    if not outcome.finished:
+        raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
+    if last is not None and not json:
+        by_party_table(by_party([("", outcome)]))
+        where = outcome.config.data.judged_on if outcome.config.data.validation else "the test set"
+        typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
+
+
+def with_advice(failure: str, folder: Path, rounds: int) -> str:
+    """Say what to do about a run that failed."""
+    return f"{failure}; try a smaller --lr. The last good state, of round {rounds}, is in {folder}"

@@ -1,0 +1,1 @@
+"""What only GPUs need: CUDA graphs, numeric precision, special convolutions."""

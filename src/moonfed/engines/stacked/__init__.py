@@ -1,0 +1,1 @@
+"""The stacked engine: lanes (trial x party) trained as one vectorised step."""

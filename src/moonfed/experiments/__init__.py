@@ -1,0 +1,1 @@
+"""Several trials with a question: compare, sweep, tune, and the statistics they share."""

@@ -1,0 +1,1 @@
+"""Everything that knows Flower: messages, transport, processes, and the proxy before SuperLink."""

@@ -1,0 +1,1 @@
+"""Keys, certificates and the folders that hold them."""

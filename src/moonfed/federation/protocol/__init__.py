@@ -1,0 +1,1 @@
+"""What travels between sites and coordinator: requests, signatures, encoding of tensors."""

@@ -1,0 +1,128 @@
+"""The trials that recipes are made of: each run once, wherever it is used, and found again by its settings."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moonfed.core.errors import UserError
+from moonfed.data.catalog.image_sets import CATALOGUE
+from moonfed.engines import pick_device, pick_precision
+from moonfed.experiments.execute import Outcome
+from moonfed.papers.recipe import WITHOUT_TRIALS, Cell, Recipe
+from moonfed.papers.scale import scaled
+from moonfed.storage.checkpoint import Checkpoint
+from moonfed.storage.run_folder import FAILURE, LOG, final_stands, read_rows
+from moonfed.storage.run_record import check_rows
+from moonfed.training.config import Config, identity, make_config
+from moonfed.training.loop import RoundRecord
+from moonfed.training.registry import full_name
+
+STACKED = ("cnn", "mlp")
+Key = tuple[int, int]  # split seed, training seed
+RunTrials = Callable[[list[tuple[Config, Path | None]]], list[Outcome]]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is asked of every recipe of a command."""
+
+    out: Path
+    scale: str = "full"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    splits: tuple[int, ...] = (0,)
+    run: dict[str, Any] = field(default_factory=dict[str, Any])  # device and the like
+
+    @property
+    def keys(self) -> list[Key]:
+        """Every pair of split and training seed."""
+        return [(split, seed) for split in self.splits for seed in self.seeds]
+
+    def config(self, cell: Cell, key: Key) -> Config:
+        """Make the settings of one trial of a cell."""
+        split, seed = key
+        settings = scaled(cell, self.scale).settings
+        data = settings["data"] | {"partition_seed": split}
+        config = make_config(settings | {"data": data, "run": self.run | {"seed": seed}})
+        precision = pick_precision(config.run.precision, pick_device(config.run.device), encoder_of(config))
+        return config.model_copy(update={"run": config.run.model_copy(update={"precision": precision})})
+
+    def folder(self, cell: Cell, key: Key) -> Path:
+        """Name the folder of one trial of a cell by its settings: the same in whatever recipe it stands."""
+        config = self.config(cell, key)
+        name = full_name(config.algorithm.name, config.algorithm.server)
+        alone = "-alone" if cell.alone else ""
+        words = f"{config.data.dataset}-{name}-split{key[0]}-seed{key[1]}{alone}-{identity(config)}"
+        return self.out / "trials" / words
+
+    def rows(self, cell: Cell, key: Key) -> list[RoundRecord] | None:
+        """Read a trial up to the round its cell asks for; None if it has not come so far."""
+        folder, rounds = self.folder(cell, key), scaled(cell, self.scale).rounds
+        if rounds_done(folder) < rounds:
+            return None
+        rows = read_rows(folder)[:rounds]
+        if len(rows) < rounds:
+            raise UserError(f"{folder / LOG} is damaged: it holds {len(rows)} of {rounds} rounds; delete {folder}")
+        check_rows(folder, rows)
+        return rows
+
+
+def cells_of(recipes: Iterable[Recipe]) -> list[Cell]:
+    """List the cells of recipes that have to be run, FedAvg's for a target among them."""
+    lines = [line for recipe in recipes for line in recipe.lines if line.measure not in WITHOUT_TRIALS]
+    return [cell for line in lines for cell in (line.cell, line.base) if cell is not None]
+
+
+def wanted(recipes: Iterable[Recipe], terms: Terms) -> dict[Path, tuple[Config, bool]]:
+    """List every trial of recipes once, with the most rounds that any of them asks for."""
+    found: dict[Path, tuple[Config, bool]] = {}
+    for cell in cells_of(recipes):
+        for key in terms.keys:
+            folder, config = terms.folder(cell, key), terms.config(cell, key)
+            if folder not in found or found[folder][0].train.rounds < config.train.rounds:
+                found[folder] = config, cell.alone
+    return found
+
+
+def stacks(trials: dict[Path, tuple[Config, bool]]) -> list[list[tuple[Config, Path]]]:
+    """Group the trials that are left to run: those of one data set and small network together, the others alone.
+
+    Large networks are trained in turn anyway, and the memories of many would not fit beside each other.
+    """
+    groups: dict[Any, list[tuple[Config, Path]]] = {}
+    for folder, (config, alone) in trials.items():
+        if not is_finished(folder, config.train.rounds):
+            key = folder if alone or encoder_of(config) not in STACKED else (config.data.dataset, config.model)
+            groups.setdefault(key, []).append((config, folder))
+    return list(groups.values())
+
+
+def encoder_of(config: Config) -> str:
+    """Name the network of a trial."""
+    known = CATALOGUE.get(config.data.dataset)
+    return known.encoder if config.model.model == "auto" and known is not None else config.model.model
+
+
+def run_recipes(recipes: Sequence[Recipe], terms: Terms, run_trials: RunTrials) -> bool:
+    """Run what is left to run of recipes; False if it was stopped before the end."""
+    for group in stacks(wanted(recipes, terms)):
+        outcomes = run_trials([(config, folder) for config, folder in group])
+        if not all(outcome.finished or outcome.failure for outcome in outcomes):
+            return False
+    return True
+
+
+def rounds_done(folder: Path) -> int:
+    """Count the rounds that a trial has saved."""
+    return next((manifest.round for manifest in Checkpoint(folder / "checkpoint").manifests()), 0)
+
+
+def is_finished(folder: Path, rounds: int) -> bool:
+    """Whether a trial needs no more rounds."""
+    done = rounds_done(folder)
+    return done > rounds or (done == rounds and final_stands(folder, rounds))
+
+
+def has_failed(folder: Path) -> bool:
+    """Whether a trial ended by a failure of its own."""
+    return (folder / FAILURE).exists()

@@ -1,1 +1,0 @@
-"""The run owns disk and clock: settings, the round loop, records and checkpoints."""

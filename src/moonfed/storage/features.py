@@ -1,0 +1,72 @@
+"""What the encoder of a trained model makes of test rows."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from moonfed.algorithms import ALGORITHMS
+from moonfed.core.errors import UserError
+from moonfed.core.files import read_tensors
+from moonfed.core.seeds import generator
+from moonfed.core.tree import under
+from moonfed.core.types import Snapshot, Tensors
+from moonfed.data.augment import normalise
+from moonfed.data.dataset import Dataset
+from moonfed.engines import nets_of
+from moonfed.engines.step import look
+from moonfed.models.custom import CustomEncoder
+from moonfed.storage.checkpoint import Checkpoint
+from moonfed.storage.run_folder import FINAL
+from moonfed.storage.run_record import RunRecord
+from moonfed.training.config import Config
+from moonfed.training.trial import net_spec, resolve
+from moonfed.training.trial import network as built
+
+BATCH = 500
+SHOWN = 10  # classes; more cannot be told apart by their colours
+
+
+def sample_rows(data: Dataset, rows: int) -> Tensor:
+    """Draw test rows of the first ten classes, the same ones for every model."""
+    known = np.flatnonzero(data.test_labels.cpu().numpy() < SHOWN)
+    drawn = generator(0, "features", data.name).permutation(known)[:rows]
+    return torch.from_numpy(np.sort(drawn))
+
+
+def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None) -> tuple[str, Snapshot]:
+    """Read the last model of a trial and say which it is: the global one, or party 0's where each has its own."""
+    net = network(record.config, data, own)
+    apart = ALGORITHMS[record.config.algorithm.name].local.own is not None
+    path = record.folder / FINAL
+    if record.finished and path.exists():
+        tensors, _ = read_tensors(path)
+        if apart:
+            return "party 0", as_model(net, under("party0", tensors), record)
+        return "global model", as_model(net, tensors, record)
+    checkpoint = Checkpoint(record.folder / "checkpoint")
+    committed = checkpoint.manifests()
+    if apart or not committed:
+        raise UserError(f"{record.folder} keeps no model of its last round")
+    state, _ = checkpoint.load(committed[0], [])
+    return f"global model of round {committed[0].round}", state.model
+
+
+def network(config: Config, data: Dataset, own: CustomEncoder | None = None) -> nn.Module:
+    """Build the code of a config's network, in eval mode, with those of its weights that never learn."""
+    return nets_of(built(net_spec(resolve(config, data, own), data, own))).frozen
+
+
+def as_model(net: nn.Module, tensors: Tensors, record: RunRecord) -> Snapshot:
+    """Sort a network's tensors into weights and buffers."""
+    weights, buffers = ([name for name, _ in named] for named in (net.named_parameters(), net.named_buffers()))
+    if set(tensors) != {*weights, *buffers}:
+        raise UserError(f"{record.folder / FINAL} holds another network than its settings say")
+    return Snapshot({k: tensors[k] for k in weights}, {k: tensors[k] for k in buffers})
+
+
+@torch.no_grad()
+def features(net: nn.Module, model: Snapshot, data: Dataset, rows: Tensor) -> Tensor:
+    """See test rows through a model's encoder: [row, feature], on the CPU."""
+    dtype = next(iter(model.weights.values())).dtype
+    parts = [look(net, model, normalise(data, data.test_inputs[part], dtype)).features for part in rows.split(BATCH)]
+    return torch.cat(parts).cpu()

@@ -1,0 +1,128 @@
+"""A trial as its folder tells it, read without changing anything."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moonfed.core.errors import UserError
+from moonfed.core.files import read_json
+from moonfed.storage.checkpoint import Checkpoint
+from moonfed.storage.run_folder import CONFIG, FAILURE, LOG, read_rows
+from moonfed.training.config import Config, make_config
+from moonfed.training.loop import RoundRecord
+from moonfed.training.registry import full_name
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What one trial was asked to do, on what, and how far it came."""
+
+    folder: Path
+    config: Config
+    rows: list[RoundRecord]
+    failure: str | None
+    machine: dict[str, Any]
+    versions: dict[str, Any]
+    before: list[dict[str, Any]]  # machine and versions of each part before it was resumed
+    data: str | None  # fingerprint of the data set
+
+    @property
+    def algorithm(self) -> str:
+        """The pair of rules: moon, or moon+fedavgm."""
+        return full_name(self.config.algorithm.name, self.config.algorithm.server)
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """The seed of the split and the seed of the training: trials that agree in both are paired."""
+        split = self.config.data.partition_seed
+        return (self.config.run.seed if split is None else split, self.config.run.seed)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every round that was asked for is there."""
+        return self.failure is None and len(self.rows) >= self.config.train.rounds
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the trial was last carried out on a GPU."""
+        return self.machine.get("gpu") is not None and self.config.run.device != "cpu"
+
+    @property
+    def state(self) -> str:
+        """How the trial ended, in a few words."""
+        if self.failure is not None:
+            return f"failed after round {len(self.rows)}: {self.failure}"
+        rounds = self.config.train.rounds
+        return "finished" if self.finished else f"unfinished, {len(self.rows)} of {rounds} rounds"
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read one run folder; rows that no checkpoint has committed do not count."""
+    there = read_json(folder / CONFIG)
+    settings = there.get("config")
+    if not isinstance(settings, dict):
+        raise UserError(f"{folder / CONFIG} holds no settings of a run; leave this folder out")
+    try:
+        config = make_config(settings)
+    except UserError as error:
+        raise UserError(f"{folder / CONFIG} cannot be read by this version of moonfed: {error}") from None
+    rows = read_rows(folder)
+    committed = Checkpoint(folder / "checkpoint").manifests()
+    if committed:
+        rows = rows[: committed[0].round]
+    check_rows(folder, rows)
+    failure = read_json(folder / FAILURE).get("failure") if (folder / FAILURE).exists() else None
+    facts = [there.get(name) for name in ("machine", "versions")]
+    machine, versions = (fact if isinstance(fact, dict) else {} for fact in facts)
+    before = there.get("before")
+    earlier = [part for part in before if isinstance(part, dict)] if isinstance(before, list) else []
+    data = there.get("data")
+    return RunRecord(
+        folder,
+        config,
+        rows,
+        None if failure is None else str(failure),
+        machine,
+        versions,
+        earlier,
+        data if isinstance(data, str) else None,
+    )
+
+
+def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
+    """Read every run in some folders and below them, each once, in the order of the folders and of the names."""
+    found: dict[Path, RunRecord] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "is not there"
+            raise UserError(f"{folder} {what}; a report needs run folders, or folders with runs below them")
+        places = sorted(path.parent for path in folder.rglob(CONFIG) if path.parent.name != "checkpoint")
+        if not places:
+            raise UserError(
+                f"{folder} holds no run, and neither does a folder below it; moonfed runs lists what there is"
+            )
+        for place in places:
+            if place.resolve() not in found:
+                found[place.resolve()] = read_run(place)
+    records = list(found.values())
+    if not any(record.rows for record in records):
+        raise UserError(f"no run in {', '.join(map(str, folders))} has finished a round yet; there is nothing to show")
+    return records
+
+
+def check_rows(folder: Path, rows: list[RoundRecord]) -> None:
+    """Refuse a log whose rows lack what every round writes."""
+    for number, row in enumerate(rows, start=1):
+        if not (isinstance(row, dict) and row.get("round") == number and _whole(row)):
+            raise UserError(f"{folder / LOG} is damaged: line {number} is no row of round {number}")
+
+
+def _whole(row: RoundRecord) -> bool:
+    losses = row.get("losses")
+    if not isinstance(losses, dict) or not {"accuracy", "test_loss"} <= set(row):
+        return False
+    numbers = [row.get(name) for name in ("seconds", "bytes_up", "bytes_down")] + list(losses.values())
+    numbers += [row[name] for name in ("accuracy", "test_loss") if row[name] is not None]
+    numbers.append(row.get("trials_in_stack", 1) or None)
+    return all(isinstance(value, int | float) for value in numbers)

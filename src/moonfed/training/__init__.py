@@ -1,0 +1,1 @@
+"""Training owns the clock: settings, trials, cohorts and the only round loop."""

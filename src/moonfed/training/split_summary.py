@@ -1,0 +1,36 @@
+"""What a split gives to whom, for people and programs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from moonfed.data import Dataset
+from moonfed.data.partition import class_counts
+from moonfed.training.config import Config
+from moonfed.training.trial import load_data, resolve, split_rows
+
+
+def describe_split(
+    config: Config, data: Dataset | None = None, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Split the rows as a config says and count them by party and class; the data is loaded if it is not given."""
+    data = data or load_data(config.data, say)
+    settings = resolve(config, data).data
+    parts = split_rows(config, data)
+    sizes = [len(part) for part in parts]
+    return {
+        "dataset": settings.dataset,
+        "partition": settings.partition,
+        "parties": settings.parties,
+        "beta": settings.beta,
+        "seed": settings.partition_seed,
+        "rows": sum(sizes),
+        "test": len(data.test_labels),
+        "sizes": sizes,
+        "mean": float(np.mean(sizes)),
+        "std": float(np.std(sizes)),
+        "party_names": list(data.party_names) if settings.partition == "natural" else None,
+        "class_names": list(data.class_names) or None,
+        "class_counts": class_counts(data.labels.numpy(), parts, data.classes),
+    }

@@ -1,0 +1,252 @@
+"""Bad input gets one line that says what was needed, and costs nobody a byte."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+from commands import SMALL, moonfed, refuse
+
+from moonfed.training.config import SECTIONS, flag_of
+from moonfed.training.registry import all_settings
+
+# Values outside the range of every numeric setting, written down by hand; a new setting needs a line here.
+OUT_OF_RANGE = {
+    "parties": ("0", "-3", "1000001"),
+    "beta": ("0", "-0.5"),
+    "classes_per_party": ("0", "-1", "11"),
+    "floor": ("0", "-1", "1000001"),
+    "partition_seed": ("-1", str(2**32)),
+    "projection": ("-1", "65537"),
+    "rounds": ("0", "-1", "100001"),
+    "epochs": ("0", "-1", "10001"),
+    "evaluate_every": ("0", "-1", "1000001"),
+    "batch": ("0", "-1", "1000001"),
+    "lr": ("0", "-0.1"),
+    "momentum": ("-0.1", "1", "1.5"),
+    "weight_decay": ("-1e-9",),
+    "fraction": ("0", "-0.5", "1.01"),
+    "stragglers": ("-0.1", "1.1"),
+    "seed": ("-1", str(2**32)),
+    "threads": ("-1", "1025"),
+    "mu": ("-0.25",),
+    "temperature": ("0", "-1"),
+    "negatives": ("0", "-1", "1001"),
+    "server_momentum": ("-0.1", "1"),
+    "trim": ("-0.1", "0.5", "1"),
+    "lanes": ("-1", "100001"),
+    "validation": ("-0.1", "1"),
+    "holdout": ("0", "-0.1", "1"),
+    "holdout_seed": ("-1", str(2**32)),
+    "seconds": ("0", "-1", "601"),
+    "vocabulary": ("0", "-1", "1000001"),
+    "length": ("0", "-1", "100001"),
+}
+
+
+def numeric() -> list[tuple[str, list[str], type]]:
+    """Walk the settings: the name of each numeric one, the flags that set it and its type."""
+    found: list[tuple[str, list[str], type]] = []
+    for section, settings in SECTIONS.items():
+        for name, field in settings.model_fields.items():
+            kinds = {field.annotation, *get_args(field.annotation)} | {
+                part for kind in get_args(field.annotation) for part in get_args(kind)
+            }
+            for kind in kinds & {int, float}:
+                assert isinstance(kind, type)
+                found.append((name, [flag_of(section, name)], kind))
+    for name, homes in all_settings().items():
+        for algorithm, field in homes:
+            if field.type in (int, float):
+                found.append((name, ["--algorithm", algorithm, "--" + name.replace("_", "-")], field.type))
+    return found
+
+
+NUMERIC = numeric()
+TOO_FAR = [(name, [*flags, value]) for name, flags, _ in NUMERIC for value in OUT_OF_RANGE.get(name, ())]
+WORDS = ("nan", "inf", "-inf", "many", "", "1e400", "0x10", "1,5")
+NO_NUMBER = [(name, [*flags, value]) for name, flags, _ in NUMERIC for value in WORDS]
+NO_WHOLE = [(name, [*flags, "1.5"]) for name, flags, kind in NUMERIC if kind is int]
+
+
+def test_every_numeric_setting_has_values_that_are_out_of_range() -> None:
+    assert set(OUT_OF_RANGE) == {name for name, _, _ in NUMERIC}
+
+
+@pytest.mark.parametrize(("name", "flags"), TOO_FAR, ids=lambda part: " ".join(part) if isinstance(part, list) else "")
+def test_a_value_out_of_range_is_refused_by_name(name: str, flags: list[str], place: Path) -> None:
+    line = refuse(place, "run", *flags, *(["--partition", "shards"] if name == "classes_per_party" else []))
+    assert name in line or name.replace("_", "-") in line
+    assert flags[-1] in line
+
+
+@pytest.mark.parametrize(("name", "flags"), [*NO_NUMBER, *NO_WHOLE])
+def test_what_is_no_number_is_refused_by_name(name: str, flags: list[str], place: Path) -> None:
+    assert f".{name} needs" in refuse(place, "run", *flags)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--algorithm", "mooon"], 'no algorithm "mooon"; did you mean moon?'),
+        (["--dataset", "digit"], 'no data set "digit"; did you mean digits?'),
+        (["--partition", "dirichelt"], 'no partition "dirichelt"; did you mean dirichlet?'),
+        (["--model", "cn"], 'no encoder "cn"; did you mean cnn?'),
+        (["--server", "fedavgn"], 'no server rule "fedavgn"; did you mean fedavg'),
+        (["--engine", "stackd"], 'no run.engine "stackd"; did you mean stacked?'),
+        (["--norm", "grup"], 'no model.norm "grup"; did you mean group?'),
+        (["--sampling", "by-row"], 'no cohort.sampling "by-row"; did you mean by-rows?'),
+        (["--algorithm", "fedavgm", "--momentum-form", "plan"], 'did you mean plain?'),
+        (["--set", "algorithm.temprature=1"], 'no setting of moon "temprature"; did you mean temperature?'),
+        (["--set", "train.epoch=1"], 'no setting in [train] "epoch"; did you mean epochs?'),
+        (["--set", "trian.lr=1"], 'no section of settings "trian"; did you mean train?'),
+    ],
+)  # fmt: skip
+def test_an_unknown_name_is_refused_with_the_nearest_known_one(arguments: list[str], line: str, place: Path) -> None:
+    assert line in refuse(place, "run", *arguments)
+
+
+def test_an_unknown_name_in_a_comparison_is_refused_the_same_way(place: Path) -> None:
+    assert "did you mean moon?" in refuse(place, "compare", "mooon", "fedavg")
+    assert "did you mean mu?" in refuse(place, "compare", "moon:muu=1")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"],
+        ["run", "--nothing"],
+        ["run", "surplus"],
+        ["run", "--mu"],
+        ["run", "--gamma=3"],
+        ["compare"],
+        ["compare", "moon", "moon"],
+        ["compare", "moon", "--seeds", ""],
+        ["compare", "moon", "--seeds", "a"],
+        ["compare", "moon", "--seeds", "0,0"],
+        ["compare", "moon", "--seeds", "0,4-2"],
+        ["compare", "moon", "--seeds", "0-99999999999"],
+        ["compare", "moon", "--seeds", "9" * 5000],
+        ["compare", "moon", "--seeds", str(2**32)],
+        ["compare", "moon", "--seeds", "1", "--seed", "1"],
+        ["compare", "moon", "--set", "algorithm.mu=1"],
+        ["compare", "moon:mu"],
+        ["compare", "moon:mu=1,"],
+        ["compare", "moon+nothing"],
+        ["compare", "scaffold+fedavg"],
+        ["run", "--algorithm", "two\nlines"],
+        ["run", "--rounds", "9" * 5000],
+        ["run", "--set", "train.rounds=" + "9" * 5000],
+        ["run", "--set", "train.lr=" + "[" * 3000],
+        ["run", "--straggler-work", "0.9-0.1"],
+        ["run", "--straggler-work", "half"],
+        ["run", "--device", "gpu"],
+        ["run", "--device", "cuda:" + "9" * 20],
+        ["partition", "--plot", "picture.gif"],
+        ["partition", "--plot", "no/such/folder/picture.png"],
+        ["partition", "--seed", "x"],
+        ["runs", "nowhere"],
+    ],
+    ids=lambda arguments: " ".join(arguments)[:40],
+)
+def test_a_command_that_makes_no_sense_is_refused_in_one_line(arguments: list[str], place: Path) -> None:
+    refuse(place, *arguments)
+
+
+@pytest.mark.parametrize("value", ["mu=1", "train", "train.lr", ".lr=1", "=", "train=1"])
+def test_an_assignment_without_section_name_and_value_is_refused(value: str, place: Path) -> None:
+    assert "SECTION.NAME=VALUE" in refuse(place, "run", "--set", value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[train]\nlr = "fast"', "train.lr needs a number, got 'fast'"),
+        ("[train]\nlr = true", "train.lr needs"),
+        ("[train]\nlr = [0.1]", "train.lr needs a number"),
+        ("[train]\nlr = 2020-01-01", "train.lr needs a number"),
+        ("[train]\nlr = nan", "train.lr needs a finite number"),
+        ("[train]\nrounds = 2.5", "train.rounds needs a whole number, got 2.5"),
+        ("[train]\nrounds = true", "train.rounds needs"),
+        ("[train.rounds]\nmost = 2", "train.rounds needs a whole number"),
+        ('[run]\ngamma = "maybe"', "run.gamma needs true or false, got 'maybe'"),
+        ("[run]\ngamma = 2.5", "run.gamma needs true or false"),
+        ("[algorithm]\nname = 3", "algorithm.name needs a word, got 3"),
+        ("[algorithm]\nmu = true", "moon.mu needs a number, got True"),
+        ("[algorithm]\nmu = [1]", "moon.mu needs a number, got [1]"),
+        ("[algorithm]\nnegatives = 1.5", "moon.negatives needs a whole number, got 1.5"),
+        ("[algorithm]\nmu = inf", "moon.mu needs a finite number"),
+        ("train = 3", "train stands outside a section"),
+        ("lr = 0.1", "lr stands outside a section"),
+        ("[train]\nlearning_rate = 0.1", 'no setting in [train] "learning_rate"'),
+        ("[trian]\nlr = 0.1", 'no section of settings "trian"; did you mean train?'),
+        ("[train]\nlr = 0.1\nlr = 0.2", "is not TOML"),
+        ("[train\nlr = 0.1", "is not TOML"),
+        ("train: {lr: 0.1}", "is not TOML"),
+        ("[train]\nlr = " + "[" * 3000, "is not TOML"),
+        ("[train]\nlr = " + "9" * 5000, "is not TOML"),
+    ],
+)
+def test_a_config_file_that_is_wrong_is_refused_with_what_is_wrong(text: str, line: str, place: Path) -> None:
+    (place / "settings.toml").write_text(text)
+    assert line in refuse(place, "run", "--config", "settings.toml")
+
+
+def test_a_config_file_that_cannot_be_read_is_refused(place: Path) -> None:
+    assert "No such file" in refuse(place, "run", "--config", "nowhere.toml")
+    assert "Is a directory" in refuse(place, "run", "--config", str(place))
+    (place / "binary.toml").write_bytes(bytes(range(256)))
+    assert "is not TOML" in refuse(place, "run", "--config", "binary.toml")
+
+
+def test_more_parties_than_rows_are_refused(place: Path) -> None:
+    assert "the data has 1415" in refuse(place, "run", "--parties", "1416", "--floor", "1")
+    assert "the data has 1415" in refuse(place, "partition", "--parties", "200", "--floor", "10")
+
+
+def test_a_batch_larger_than_a_party_is_refused_and_the_one_that_is_named_works(place: Path) -> None:
+    many = ["run", "--model", "mlp", "--epochs", "1", "--rounds", "1", "--parties", "10", "--out", "run"]
+    line = refuse(place, *many, "--batch", "300")
+    found = re.search(r"party \d+ has (\d+) rows, fewer than a batch of 300; use --batch (\d+)", line)
+    assert found is not None
+    assert found[1] == found[2]
+    above = refuse(place, *many, "--batch", str(int(found[2]) + 1))
+    assert f"use --batch {found[2]} " in above
+    assert moonfed(*many, "--batch", found[2]).code == 0
+
+
+@pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-pure", "quantity"])
+def test_a_floor_that_no_split_holds_ends_the_search(partition: str, place: Path) -> None:
+    impossible = ["--partition", partition, "--parties", "20", "--beta", "0.01", "--floor", "60"]
+    assert "no split in 1000 draws" in refuse(place, "partition", *impossible)
+    assert "needs beta > 0" in refuse(place, "partition", "--partition", partition, "--beta", "0")
+
+
+def test_a_class_must_find_a_party_that_holds_it(place: Path) -> None:
+    few = ["--partition", "shards", "--parties", "4", "--classes-per-party", "2"]
+    assert "no class is left out" in refuse(place, "partition", *few)
+
+
+@pytest.mark.parametrize(
+    ("local", "server"),
+    [("moon", "scaffold"), ("scaffold", "fedavg"), ("scaffold", "fedavgm"), ("fedavg", "scaffold-niid")],
+)
+def test_two_rules_that_do_not_fit_are_refused_by_name(local: str, server: str, place: Path) -> None:
+    line = refuse(place, "run", "--algorithm", local, "--server", server)
+    assert f"{local}+{server} does not fit" in line
+    assert "control" in line
+
+
+def test_a_setting_of_another_algorithm_is_refused_and_says_whose_it_is(place: Path) -> None:
+    line = refuse(place, "run", "--algorithm", "fedavg", "--mu", "1")
+    assert "fedavg takes no mu (fedprox, moon, moon-l2 would)" in line
+    assert "scaffold takes no server_momentum (fedavgm would)" in refuse(
+        place, "compare", "scaffold:server_momentum=0.9"
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_a_gpu_that_is_not_there_is_refused(device: str, place: Path) -> None:
+    assert "use --device cpu" in refuse(place, "run", *SMALL, "--device", device)

@@ -1,0 +1,102 @@
+"""What a user relies on at the command line."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import QUICK, moonfed, rows
+
+from moonfed.training.config import SECTIONS, flag_of
+from moonfed.training.registry import all_settings
+
+
+def entries(help: str) -> dict[str, str]:
+    """Read the options of a help page: each flag with all that is said of it, however it was wrapped."""
+    found: dict[str, str] = {}
+    flag = ""
+    for line in help.splitlines():
+        text = " ".join(line.strip("│ ").split())
+        if match := re.match(r"(--[a-z-]+)", text):
+            flag = match[1]
+        found[flag] = f"{found.get(flag, '')} {text}"
+    return found
+
+
+def test_moonfed_alone_is_its_help_and_no_error() -> None:
+    alone = moonfed()
+    assert alone == moonfed("--help") == moonfed("-h")
+    assert alone.code == 0
+    assert alone.err == ""
+    assert "Start with: moonfed compare moon fedavg" in alone.out
+    for command in ("run", "compare", "partition", "runs"):
+        assert f"│ {command} " in alone.out
+        page = moonfed(command, "--help")
+        assert page.code == 0
+        assert f"moonfed {command}" in page.out
+
+
+def test_the_installed_command_answers() -> None:
+    script = Path(sys.executable).with_name("moonfed")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert re.fullmatch(r"moonfed \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_every_setting_is_in_the_help_with_its_default() -> None:
+    page = entries(moonfed("run", "--help").out)
+    for section, settings in SECTIONS.items():
+        for name, field in settings.model_fields.items():
+            first, *others = flag_of(section, name).split("/")
+            assert all(other in page[first] for other in others)
+            if field.default is None:
+                assert "default:" in page[first]
+            elif not isinstance(field.default, bool):
+                assert f"(default {field.default})" in page[first]
+    for name, homes in all_settings().items():
+        entry = page["--" + name.replace("_", "-")]
+        assert all(f"{algorithm} {field.default}" in entry for algorithm, field in homes)
+    assert "(default 0.01)" in page["--lr"]
+    assert "(default 10)" in page["--parties"]
+    assert "(default keep)" in page["--stragglers-keep"]
+    assert "(default off)" in page["--gamma"]
+    assert "weight of the contrastive term (default moon 1.0)" in page["--mu"]
+
+
+def test_what_is_typed_beats_set_beats_the_file_beats_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("settings.toml").write_text("[data]\nbeta = 1\nparties = 5\nfloor = 20\n[run]\nseed = 4\n")
+    layers = [[], ["--config", "settings.toml"], ["--set", "data.beta=2", "--set", "run.seed=5"]]
+    typed = ["--beta", "3", "--seed", "6"]
+
+    def beta_and_seed(*arguments: str) -> tuple[float, int]:
+        value = moonfed("partition", "--json", *arguments).value
+        return value["beta"], value["seed"]
+
+    assert beta_and_seed(*layers[0]) == (0.5, 0)
+    assert beta_and_seed(*layers[1]) == (1, 4)
+    assert beta_and_seed(*layers[1], *layers[2]) == (2, 5)
+    assert beta_and_seed(*layers[2], *layers[1]) == (2, 5)
+    assert beta_and_seed(*layers[1], *layers[2], *typed) == (3, 6)
+    assert len(moonfed("partition", "--json", *layers[1]).value["sizes"]) == 5
+
+
+def test_a_run_records_the_settings_it_was_given_wherever_they_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        '[algorithm]\nname = "moon"\nmu = 2\ntemperature = 0.3\n[train]\nlr = 0.2\n[cohort]\nfraction = 0.5\n'
+    )
+    given = ["--config", file, "--set", "algorithm.mu=3", "--set", "train.lr=0.05", "--lr", "0.03", "--rounds", "1"]
+    assert moonfed("run", *QUICK, *given, "--stragglers-drop", "--out", tmp_path / "run").code == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert config["algorithm"] == {"name": "moon", "server": None, "mu": 3, "temperature": 0.3, "negatives": 1}
+    assert config["train"]["lr"] == 0.03
+    assert config["cohort"]["fraction"] == 0.5
+    assert config["cohort"]["stragglers_keep"] is False
+    assert config["data"]["partition_seed"] == 0  # what was left open is recorded as it was decided
+    assert len(rows(tmp_path / "run")[0]["cohort"]) == 2

@@ -1,0 +1,93 @@
+"""The README's commands run as they stand, plus flags that make them short."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from test_own_docs import PREPARE
+from test_own_docs import run as run_block
+
+from moonfed.bench.speed import PROFILES
+from moonfed.cli.main import _main
+from moonfed.data import DATASETS
+from moonfed.experiments.tasks import TASKS
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "README.md").read_text()
+QUICK = ["--epochs", "1", "--rounds", "1", "--model", "mlp"]
+SHORT = {
+    "run": ["--epochs", "1"],
+    "federate": ["--epochs", "1", "--model", "mlp"],
+    "compare": QUICK,
+    "sweep": QUICK,
+    "tune": QUICK,
+    "report": ["--tsne", "0"],
+}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    lines = [shlex.split(line, comments=True) for block in blocks("bash") for line in block.splitlines()]
+    return [line for line in lines if line and line[0] == "moonfed"]
+
+
+def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (toml,) = blocks("toml")
+    name = re.search(r"# (\S+\.toml)", toml)
+    assert name is not None
+    Path(name[1]).write_text(toml)
+    run_block(PREPARE)  # the files of the user's own data
+    found = commands()
+    known = {"run", "compare", "sweep", "tune", "partition", "runs", "report", "bench", "reproduce", "data", "task"}
+    known |= {"federate"}
+    assert {line[1] for line in found} == known
+    monkeypatch.setitem(
+        PROFILES, "cpu", PROFILES["cpu"]._replace(rows=1280, check_epochs=1, epochs=1, repeats=1, warm=0)
+    )
+    for words in found:
+        if (
+            words[1] == "data"
+        ):  # what it fetches is not for a test without a network; tests/unit/test_datasets.py has that
+            assert words[2] == "get"
+            assert words[3] in DATASETS
+            continue
+        if words[1] == "task":  # its data is fetched; tests/cli/test_tasks.py runs all of them on rows made there
+            assert words[2] in TASKS
+            continue
+        if words[1] == "reproduce":
+            monkeypatch.setattr("sys.argv", [*words, *([] if "smoke" in words else ["--scale", "smoke"])])
+            assert _main() == 0, (words, capsys.readouterr().err)
+            continue
+        line = ["digits" if word in DATASETS else word for word in words]
+        short = SHORT.get(line[1], [])
+        if line[1] == "run":
+            asked = int(line[line.index("--rounds") + 1]) if "--rounds" in line else 20
+            short = [*short, *([] if "--data" in line else ["--model", "mlp"]), "--rounds", str(asked // 10)]
+        monkeypatch.setattr("sys.argv", [*line, *short])
+        assert _main() == 0, (line, capsys.readouterr().err)
+    folder = Path("runs/mine")
+    layout = re.search(r"runs/mine/\n(.*?)```", TEXT, flags=re.DOTALL)
+    assert layout is not None
+    named = {line.split()[0].rstrip("/") for line in layout[1].splitlines()}
+    assert named == {path.name for path in folder.iterdir()}
+    assert len((folder / "rounds.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))])
+def test_every_link_leads_somewhere(page):
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), f"{page} links to {target}"
+
+
+def test_make_is_what_the_readme_says():
+    makefile = (ROOT / "Makefile").read_text()
+    for line in (line for block in blocks("bash") for line in block.splitlines() if line.startswith("make ")):
+        assert f"\n{line.split()[1]}:" in makefile
+    assert "exec make test" in (ROOT / ".ci" / "run").read_text()

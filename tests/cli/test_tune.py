@@ -1,0 +1,119 @@
+"""moonfed tune: chosen by held-out training rows alone, goes on where it stopped, says what to run next."""
+
+import json
+import shlex
+import signal
+from dataclasses import replace
+
+import pytest
+from commands import QUICK, Attempt, moonfed, rows
+
+from moonfed.data import DATASETS
+from moonfed.data.catalog.digits import digits
+
+SHORT = [*QUICK, "--rounds", "2"]
+
+
+def choice_of(answer):
+    assert answer.code == 0, answer.err
+    return answer.value
+
+
+def test_the_test_labels_have_no_part_in_the_choice(place, monkeypatch):
+    arguments = ["tune", "--mu", "0.1,1,50", "--lr", "0.01,0.3", *SHORT, "--seeds", "0-1", "--budget", "9", "--json"]
+    one = choice_of(moonfed(*arguments, "--out", "one"))
+    whole = digits()
+    wrong = replace(whole, test_labels=(whole.test_labels + 1) % 10, test_inputs=255 - whole.test_inputs)
+    monkeypatch.setitem(DATASETS, "digits", lambda: wrong)
+    other = choice_of(moonfed(*arguments, "--out", "other"))
+    assert {k: v for k, v in one.items() if k != "folder"} == {k: v for k, v in other.items() if k != "folder"}
+    assert one["trials"] <= 9
+
+
+def test_another_split_of_the_training_rows_does_change_what_is_measured(place):
+    arguments = ["tune", "--mu", "0.1,1", *SHORT, "--seeds", "0", "--json"]
+    one, other = (choice_of(moonfed(*arguments, "--validation", share)) for share in ("0.2", "0.4"))
+    assert one["settings"] != other["settings"]
+
+
+def test_the_result_is_what_is_written_and_the_next_command_runs(place):
+    answer = moonfed("tune", "--mu", "0.1,1", "--projection", "8,16", *SHORT, "--seeds", "0-1", "--budget", "8")
+    assert answer.code == 0, answer.err
+    (written,) = place.glob("runs/tune-*/tune.json")
+    found = json.loads(written.read_text())
+    assert found["sure"] in " ".join(answer.out.split())
+    assert (found["grid"], found["tried"], found["trials"]) == (4, 4, 8)
+    words = shlex.split(found["command"])
+    assert words[:2] == ["moonfed", "run"]
+    assert "--validation" not in words
+    assert words[words.index("--mu") + 1] == str(found["chosen"]["mu"])
+    assert words[words.index("--projection") + 1] == str(found["chosen"]["projection"])
+    next_answer = moonfed(*words[1:])
+    assert next_answer.code == 0, next_answer.err
+    assert "on the test set" in next_answer.out
+
+
+def test_the_same_command_reads_what_was_run_and_a_larger_budget_goes_on(place):
+    arguments = ["tune", "--mu", "0.1,1,5", *SHORT, "--seeds", "0-1", "--json"]
+    first = choice_of(moonfed(*arguments, "--budget", "6"))
+    stamps = {path: path.stat().st_mtime_ns for path in place.rglob("rounds.jsonl")}
+    again = moonfed(*arguments, "--budget", "6")
+    assert choice_of(again) == first
+    assert "round 1/" not in again.err
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("rounds.jsonl")} == stamps
+    choice_of(moonfed(*arguments[:-2], "0-2", "--json", "--budget", "9"))
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    assert len(list(place.rglob("rounds.jsonl"))) == 9
+
+
+def test_without_a_list_the_published_candidates_are_searched_but_for_what_is_fixed(place):
+    found = choice_of(moonfed("tune", "--algorithm", "fedprox", *SHORT, "--seeds", "0", "--budget", "4", "--json"))
+    assert [item["setting"] for item in found["settings"]] == ["mu=0.001", "mu=0.01", "mu=0.1", "mu=1"]
+    fixed = ["--temperature", "0.5", "--projection", "8"]
+    found = choice_of(moonfed("tune", *fixed, *SHORT, "--seeds", "0", "--budget", "4", "--json"))
+    assert [item["setting"] for item in found["settings"]] == ["mu=0.1", "mu=1", "mu=5", "mu=10"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--algorithm", "fedavg"], "tune has nothing to choose for fedavg"),
+        (["--budget", "0"], "--budget is a number of trials"),
+        (["--budget", "3"], "a budget of 3 trials is too small"),
+        (["--beta", "0.1,0.5"], "--beta is one for all trials of a tune"),
+        (["--model", "cnn,mlp"], "--model is one for all trials of a tune"),
+        (["--validation", "0"], "tune needs rows to judge by"),
+        (["--validation", "1.5"], "data.validation needs a value < 1"),
+        (["--mu", "1,x"], "moon.mu needs a number"),
+        (["--mu", "1,1"], "needs each value once"),
+        (["--seeds", "a"], "--seeds needs whole numbers"),
+    ],
+)
+def test_bad_input_is_one_line(place, arguments, words):
+    answer = moonfed("tune", *arguments)
+    assert answer.code == 2
+    assert words in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_every_setting_that_fails_ends_the_search_with_a_word(place):
+    answer = moonfed("tune", "--lr", "1e30,1e31", *SHORT, "--seeds", "0")
+    assert answer.code == 1
+    assert "every setting ended in numbers that are not finite" in answer.err
+
+
+def test_a_search_that_is_stopped_goes_on_to_the_result_it_would_have_had(place):
+    arguments = ["tune", "--mu", "0.1,1", *QUICK, "--rounds", "6", "--seeds", "0-1", "--budget", "4"]
+    assert moonfed(*arguments, "--out", "whole").code == 0
+    stopped = Attempt(*arguments, "--out", "parts")
+    stopped.await_word("round 2/6")
+    stopped.send(signal.SIGINT)
+    answer = stopped.end()
+    assert answer.code == 1
+    assert answer.err.splitlines()[-1] == "moonfed: stopped early, saved in parts; the same command goes on"
+    assert "Traceback" not in answer.err
+    assert not (place / "parts" / "tune.json").exists()
+    assert 2 <= len(rows(place / "parts" / "mu=0.1" / "seed-0")) < 6
+    assert moonfed(*arguments, "--out", "parts").code == 0
+    one, other = (json.loads((place / name / "tune.json").read_text()) for name in ("whole", "parts"))
+    assert one | {"folder": ""} == other | {"folder": ""}

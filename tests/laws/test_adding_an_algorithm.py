@@ -1,0 +1,99 @@
+"""docs/adding-an-algorithm.md does what it says: its file, its line, its tests and its commands are run as printed."""
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from moonfed import algorithms
+from moonfed.algorithms import ALGORITHMS, Pair
+from moonfed.core.rules import LocalRule, Server
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "adding-an-algorithm.md").read_text(encoding="utf-8")
+BLOCKS = {
+    title or kind: body
+    for kind, title, body in re.findall(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', TEXT, re.M | re.S)
+}
+RULE, LAWS = "src/moonfed/algorithms/fedrs.py", "tests/test_fedrs.py"
+IMPORT, ENTRY = (line.removeprefix("+") for line in BLOCKS["diff"].splitlines() if line.startswith("+"))
+EACH_COMMAND = """
+import json, sys
+from moonfed.cli.main import app
+for command in json.loads(sys.argv[1]):
+    app(command, standalone_mode=False)
+"""
+
+
+def load(path: Path, name: str, code: str) -> ModuleType:
+    """Import a block of code as a module of that name."""
+    path.write_text(code, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pages_tests_hold_for_the_pages_algorithm(tmp_path, monkeypatch):
+    rule = load(tmp_path / "fedrs.py", "moonfed.algorithms.fedrs", BLOCKS[RULE])
+    monkeypatch.setitem(sys.modules, rule.__name__, rule)
+    entry = re.fullmatch(r'\s+"(\w+)": Pair\((\w+), (\w+)\),', ENTRY)
+    assert entry is not None
+    assert f"from {rule.__name__} import {entry[2]}" == IMPORT
+    monkeypatch.setitem(ALGORITHMS, entry[1], Pair(getattr(rule, entry[2]), getattr(algorithms, entry[3])))
+    laws = load(tmp_path / "test_fedrs.py", "test_fedrs", BLOCKS[LAWS])
+    tests = [value for name, value in vars(laws).items() if name.startswith("test_")]
+    assert len(tests) == 3
+    for test in tests:
+        test()
+
+
+def test_the_pages_commands_run_and_its_flag_is_in_the_help(tmp_path):
+    shutil.copytree(
+        ROOT / "src" / "moonfed", tmp_path / "src" / "moonfed", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (tmp_path / RULE).write_text(BLOCKS[RULE], encoding="utf-8")
+    registry = tmp_path / "src" / "moonfed" / "algorithms" / "__init__.py"
+    opening = "ALGORITHMS: dict[str, Pair] = {\n"
+    code = registry.read_text(encoding="utf-8")
+    assert code.count(opening) == 1
+    code = code.replace(opening, f"{opening}{ENTRY}\n").replace("\nclass Pair", f"\n{IMPORT}\n\nclass Pair")
+    registry.write_text(code, encoding="utf-8")
+
+    lines = BLOCKS["console"].splitlines()
+    commands = [shlex.split(line)[2:] for line in lines if line.startswith("$ moonfed ")]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "src"), "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
+    ran = subprocess.run(
+        [sys.executable, "-c", EACH_COMMAND, json.dumps(commands)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert bare("\n".join(line for line in lines if line.startswith("│"))) in bare(ran.stdout)
+    assert ran.stdout.count("on the test set after 2 rounds") == 2
+    assert "fedrs:alpha=0.9" in ran.stdout
+
+
+def bare(text: str) -> str:
+    """Text without the frame round it."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+
+
+def test_the_page_shows_every_hook_there_is():
+    for rule in (LocalRule, Server):
+        for name, value in vars(rule).items():
+            if callable(value) and not name.startswith("_"):
+                names = value.__code__.co_varnames[1 : value.__code__.co_argcount]
+                assert f"| `{name}({', '.join(names)})` |" in TEXT

@@ -1,0 +1,67 @@
+"""What must hold of every algorithm by itself: bits, inputs, order, pairs of rules."""
+
+import pytest
+import torch
+from worlds import bench_for, gap, run_one, same_bits, settings
+
+from moonfed.algorithms import ALGORITHMS, SERVERS
+from moonfed.core.errors import UserError
+from moonfed.core.rules import Algorithm
+from moonfed.core.tree import tree_map
+from moonfed.training.runner import make_jobs
+from moonfed.training.trial import resolve, set_up
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_the_same_seed_gives_the_same_bits(name, engine):
+    once, again = (run_one(settings(name, train__rounds=2), engine) for _ in range(2))
+    assert same_bits((once.state, once.memory), (again.state, again.memory))
+    other = run_one(settings(name, train__rounds=2, run__seed=1), engine)
+    assert not same_bits((once.state, once.memory), (other.state, other.memory))
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_round_leaves_its_inputs_untouched(name, engine):
+    config = settings(name, train__rounds=2, model__norm="batch")
+    bench = bench_for(config, engine)
+    trial = set_up(resolve(config, bench.data), bench)
+    jobs = make_jobs(trial, bench)
+    before = tree_map(torch.clone, (jobs[0].state, jobs[0].slots, jobs[0].plan))
+    done = bench.engine.run_cohort(jobs)
+    server = trial.algorithm.server
+    for _ in range(2):
+        upload = tree_map(torch.clone, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
+        if server.linear:
+            part = server.contribute(done[0].upload, trial.facts[0], 3.0)
+            server.step(trial.state, part, trial.population)
+        else:
+            server.combine(trial.state, {0: done[0].upload}, trial.population)
+        assert same_bits(upload, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
+    assert same_bits(before, (jobs[0].state, jobs[0].slots, jobs[0].plan))
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("name", ["fedavg", "moon", "scaffold"])
+def test_the_order_of_the_parties_does_not_matter(name, engine):
+    config = settings(name)
+    bench = bench_for(config, engine)
+    trial = set_up(resolve(config, bench.data), bench)
+    jobs = make_jobs(trial, bench)
+    forth = {job.party: d for job, d in zip(jobs, bench.engine.run_cohort(jobs), strict=True)}
+    back = {job.party: d for job, d in zip(jobs[::-1], bench.engine.run_cohort(jobs[::-1]), strict=True)}
+    for party, done in forth.items():
+        assert gap(done.upload.delta, back[party].upload.delta) < (1e-6 if engine == "stacked" else 1e-30)
+
+
+@pytest.mark.parametrize("server", sorted(SERVERS))
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_every_pair_of_rules_either_runs_or_is_refused_by_name(name, server):
+    local, serving = ALGORITHMS[name].local(), SERVERS[server]()
+    fits = local.needs <= serving.gives and serving.needs <= local.gives
+    if fits:
+        run_one(settings(name, algorithm__server=server, train__rounds=2))
+    else:
+        with pytest.raises(UserError, match=f"{name}\\+{server} does not fit"):
+            Algorithm(f"{name}+{server}", local, serving)

@@ -1,0 +1,144 @@
+"""Every engine gives what the sequential one gives, for every algorithm and every kind of normalisation."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from worlds import bench_for, gap, run_one, settings, some_digits, some_sounds, some_texts, trained
+
+from moonfed.algorithms import ALGORITHMS
+from moonfed.core.tree import tree_map
+from moonfed.data.dataset import Recipe
+from moonfed.engines import pick_engine
+from moonfed.engines.stacked.stacked_engine import Stacked
+from moonfed.engines.step import PLAIN, Options
+from moonfed.training.loop import run_rounds
+from moonfed.training.runner import make_jobs
+from moonfed.training.trial import resolve, set_up
+
+NORMS = ["none", "group", "batch"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_stacked_equals_sequential(float64, name, norm):
+    config = settings(name, model__model="cnn", model__norm=norm, train__rounds=2, cohort__fraction=0.75)
+    (one,), (rows_one,) = trained(config, "sequential")
+    (two,), (rows_two,) = trained(config, "stacked")
+    assert len({len(part) // 8 for part in one.parts}) > 1 or name == "centralised", "lanes should differ in length"
+    assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-10
+    for a, b in zip(rows_one, rows_two, strict=True):
+        assert a["losses"] == pytest.approx(b["losses"], abs=1e-10)
+        assert a["accuracy"] == b["accuracy"]
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_stacked_equals_sequential_for_a_resnet_with_batchnorm(float64, name):
+    config = settings(name, model__model="resnet8", train__rounds=2, data__parties=3)
+    one, two = (run_one(config, engine) for engine in ("sequential", "stacked"))
+    assert any("running_mean" in key for key in one.state.model.buffers)
+    assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-9
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", ["moon", "fedprox", "scaffold"])
+@pytest.mark.parametrize(("encoder", "data"), [("text", some_texts()), ("sound", some_sounds())])
+def test_stacked_equals_sequential_for_texts_and_sounds_side_by_side(float64, encoder, data, name, norm):
+    config = settings(name, model__model=encoder, model__norm=norm, train__rounds=2)
+    said: list[str] = []
+    one = run_one(config, "sequential", data)
+    bench = bench_for(config, "stacked", data)
+    bench = bench._replace(engine=Stacked(bench.nets, data, Options(say=said.append)))
+    two = set_up(resolve(config, data), bench)
+    run_rounds([two], bench, lambda trial, settled: None)
+    assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-10
+    assert not said, "the parties trained side by side"
+
+
+@pytest.mark.parametrize(("encoder", "data"), [("text", some_texts(600)), ("sound", some_sounds(600))])
+def test_texts_and_sounds_are_learnt(encoder, data):
+    config = settings("moon", model__model=encoder, data__partition="iid", train__epochs=6, train__lr=0.01)
+    _, (rows,) = trained(config, "stacked", data)
+    blind = float(torch.bincount(data.test_labels).max() / len(data.test_labels))
+    assert rows[-1]["accuracy"] > 0.8 > blind + 0.1, "better than naming the most frequent class"
+
+
+@pytest.mark.parametrize("name", ["moon", "scaffold", "solo"])
+def test_trials_that_share_a_stack_do_not_touch_each_other(float64, name):
+    configs = [settings(name, run__seed=seed, train__rounds=2) for seed in (0, 1, 2)]
+    together, _ = trained(configs, "stacked")
+    for config, trial in zip(configs, together, strict=True):
+        alone = run_one(config)
+        assert gap((alone.state, alone.memory), (trial.state, trial.memory)) < 1e-10
+
+
+def test_a_grid_of_float_settings_runs_as_one_stack(float64):
+    grid = [settings("moon", algorithm__mu=mu, algorithm__temperature=t) for mu, t in ((0.1, 0.5), (1, 0.1), (5, 1))]
+    grid += [settings("moon", train__lr=0.01, train__momentum=0.5, train__weight_decay=1e-3)]
+    together, _ = trained(grid, "stacked")
+    for config, trial in zip(grid, together, strict=True):
+        assert gap(run_one(config).state, trial.state) < 1e-10
+    assert gap(together[0].state, together[1].state) > 1e-4
+
+
+def test_different_algorithms_in_one_group_are_stacked_apart(float64):
+    group = [settings(name, train__rounds=2) for name in ("fedavg", "moon", "fedprox", "solo", "centralised")]
+    together, _ = trained(group, "stacked")
+    for config, trial in zip(group, together, strict=True):
+        alone = run_one(config)
+        assert gap((alone.state, alone.memory), (trial.state, trial.memory)) < 1e-10
+
+
+@pytest.mark.parametrize("recipe", [Recipe(pad=1, flip=True), Recipe(pad=2, reflect=True), Recipe(pad=1, rotate=15.0)])
+def test_engines_see_the_same_augmented_rows(float64, recipe):
+    data = replace(some_digits(), recipe=recipe)
+    config = settings("moon", train__rounds=2)
+    one, two = (run_one(config, engine, data) for engine in ("sequential", "stacked"))
+    assert gap(one.state, two.state) < 1e-10
+    assert gap(one.state, run_one(config).state) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "moon"])
+def test_both_engines_measure_the_same_gamma(float64, name):
+    config = settings(name, run__gamma=True, train__rounds=2)
+    (_, (rows_one,)), (_, (rows_two,)) = (trained(config, engine) for engine in ("sequential", "stacked"))
+    for a, b in zip(rows_one, rows_two, strict=True):
+        assert a["gamma"] == pytest.approx(b["gamma"], rel=1e-9)
+        assert all(value > 0 for value in a["gamma"].values())
+
+
+def test_partial_work_ends_each_lane_at_its_own_step(float64):
+    config = settings("fednova", cohort__stragglers=0.5, train__epochs=4)
+    one, two = (run_one(config, engine) for engine in ("sequential", "stacked"))
+    assert gap(one.state, two.state) < 1e-10
+
+
+def test_a_lane_longer_than_a_chunk_sees_every_step_of_its_plan():
+    config = resolve(settings("fedavg", train__epochs=9, data__parties=2), some_digits())
+    for engine in ("sequential", "stacked"):
+        bench = bench_for(config, engine)
+        trial = set_up(config, bench)
+        jobs = make_jobs(trial, bench)
+        for job, done in zip(jobs, bench.engine.run_cohort(jobs), strict=True):
+            assert len(done.losses["supervised"]) == done.upload.steps == 9 * (len(trial.parts[job.party]) // 8) > 32
+
+
+@pytest.mark.parametrize(("encoder", "lanes"), [("cnn", 0), ("resnet18", 1)])
+def test_auto_stacks_small_nets_and_takes_large_ones_in_turn(encoder, lanes):
+    bench = bench_for(settings("fedavg", model__model=encoder))
+    engine = pick_engine("auto", bench.nets, bench.data, PLAIN)
+    assert isinstance(engine, Stacked)
+    assert engine.options.lanes == lanes
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_a_gpu_gives_what_the_cpu_gives(float64, name, norm, engine):
+    config = settings(name, model__model="cnn", model__norm=norm, train__rounds=2, cohort__fraction=0.75)
+    here = run_one(config, "sequential")
+    there = run_one(config, engine, some_digits(device="cuda"))
+    assert there.state.model.weights["head.bias"].is_cuda
+    back = tree_map(lambda t: t.cpu(), (there.state, there.memory))
+    assert gap((here.state, here.memory), back) < 1e-9

@@ -1,0 +1,101 @@
+"""Layers of lanes side by side give what each lane gives by itself, in every layout."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call, vmap
+
+from moonfed.core.seeds import torch_seeded
+from moonfed.engines.cuda.fp16_conv import HalfConvolutions
+from moonfed.engines.stacked.layout import BF16, CPU, FP16, GPU, TF32, SideBySide
+
+LANES = 3
+
+
+class Layers(nn.Module):
+    """What a net may be made of, with and without the usual sizes."""
+
+    def __init__(self, stride: int, padding: int, dilation: int, groups: int, bias: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, stride, padding, bias=bias)
+        self.norm = nn.BatchNorm2d(6)
+        self.second = nn.Conv2d(6, 10, (3, 2), padding=padding, dilation=dilation, groups=groups, bias=bias)
+        self.groups = nn.GroupNorm(5, 10)
+        self.last = nn.Linear(10, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(torch.relu(self.norm(self.first(x))), 2, padding=1)
+        x = F.avg_pool2d(self.groups(self.second(x)), 2, ceil_mode=True)
+        return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+@pytest.mark.parametrize("layout", [CPU, GPU, TF32, BF16])
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups", "bias"), [(1, 0, 1, 1, True), (2, 1, 2, 2, False), (1, 2, 1, 1, False)]
+)
+def test_a_net_of_lanes_gives_each_lane_its_own_output_and_gradient(layout, stride, padding, dilation, groups, bias):
+    with torch_seeded(0, "lanes", "net"):
+        nets = [Layers(stride, padding, dilation, groups, bias).double() for _ in range(LANES)]
+        x = torch.randn(LANES, 5, 3, 17, 15, dtype=torch.float64)
+    weights = {k: torch.stack([net.state_dict()[k] for net in nets]) for k, _ in nets[0].named_parameters()}
+    buffers = {k: torch.stack([net.state_dict()[k] for net in nets]) for k, _ in nets[0].named_buffers()}
+    weights = {k: w.requires_grad_() for k, w in weights.items()}
+
+    def out(own: dict[str, torch.Tensor], kept: dict[str, torch.Tensor], seen: torch.Tensor) -> torch.Tensor:
+        return functional_call(nets[0], (own, {k: v.clone() for k, v in kept.items()}), (seen,))
+
+    together = SideBySide(layout).each(out)(weights, buffers, x)
+    grads = torch.autograd.grad(together.square().sum(), list(weights.values()))
+    for lane, net in enumerate(nets):
+        alone = net(x[lane])
+        assert torch.allclose(together[lane], alone, atol=1e-12)
+        for grad, own in zip(grads, torch.autograd.grad(alone.square().sum(), list(net.parameters())), strict=True):
+            assert torch.allclose(grad[lane], own, atol=1e-10)
+
+
+def test_convolutions_in_fp16_are_off_by_its_rounding_alone_forwards_and_backwards_in_lanes_and_alone():
+    with torch_seeded(0, "lanes", "half"):
+        net = nn.Sequential(nn.Conv2d(3, 6, 5, padding=1), nn.AvgPool2d(2), nn.Tanh(), nn.Conv2d(6, 16, 5))
+        x = torch.randn(LANES, 8, 3, 20, 20)
+    own = {k: torch.stack([v.detach()] * LANES).requires_grad_() for k, v in net.named_parameters()}
+    small = 1e-7  # gradients for which fp16 has a handful of numbers at most
+
+    def out(weights: dict[str, torch.Tensor], seen: torch.Tensor) -> torch.Tensor:
+        return functional_call(net, weights, (seen,))
+
+    exact = [net(lane) for lane in x]
+    wanted = [torch.autograd.grad(made.square().sum() * small, list(net.parameters())) for made in exact]
+    in_lanes = SideBySide(FP16).each(out)(own, x)
+    found = torch.autograd.grad(in_lanes.square().sum() * small, list(own.values()))
+    for lane in range(LANES):
+        with HalfConvolutions():
+            alone = net(x[lane])
+        back = torch.autograd.grad(alone.square().sum() * small, list(net.parameters()))
+        for made in (in_lanes[lane], alone):
+            assert made.dtype == torch.float32
+            assert 0 < (made - exact[lane]).norm() / exact[lane].norm() < 2**-10
+        for grad, other, right in zip((g[lane] for g in found), back, wanted[lane], strict=True):
+            assert (grad - right).norm() / right.norm() < 2**-8
+            assert (other - right).norm() / right.norm() < 2**-8
+
+
+@pytest.mark.parametrize("layout", [CPU, GPU, TF32, BF16])
+def test_lanes_may_share_a_picture_or_a_weight(layout):
+    with torch_seeded(0, "lanes", "shared"):
+        x, w = torch.randn(4, 3, 9, 9), torch.randn(LANES, 6, 3, 3, 3)
+    lanes = SideBySide(layout)
+    shown = lanes.each(lambda own: F.conv2d(x, own))(w)
+    assert torch.allclose(shown, torch.stack([F.conv2d(x, own) for own in w]), atol=1e-4)
+    many = torch.stack([x, x + 1])
+    with lanes:
+        same = vmap(lambda seen: F.conv2d(seen, w[0]))(many)
+    assert torch.allclose(same, torch.stack([F.conv2d(seen, w[0]) for seen in many]), atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", [CPU, GPU])
+def test_pictures_laid_for_a_layout_are_the_same_pictures(layout):
+    pixels = torch.arange(2 * 3 * 4 * 3 * 5 * 5).reshape(2, 3, 4, 3, 5, 5)
+    laid = SideBySide(layout).lay(pixels)
+    assert torch.equal(laid, pixels)
+    assert laid.stride() != pixels.stride()

@@ -1,0 +1,75 @@
+"""How exactly a GPU multiplies: who chooses it, what it touches, and what is written down of it."""
+
+from typing import Any
+
+import pytest
+import torch
+from worlds import bench_for, gap, same_bits, settings
+
+from moonfed.engines import Nets, nets_of, pick_engine, pick_precision
+from moonfed.engines.cuda.precision import in_precision, numerics
+from moonfed.engines.stacked.stacked_engine import Stacked
+from moonfed.engines.step import PLAIN, Options
+from moonfed.models import EncoderSpec, Model
+from moonfed.models.cnn import Cnn
+from moonfed.training import trial as trials
+from moonfed.training.trial import resolve
+
+
+def test_precision_is_set_for_the_engine_alone_and_put_back():
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    for precision, expected in (("fp32", False), ("tf32", True), ("bf16", True)):
+        with numerics(precision):
+            assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == expected
+    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
+
+
+def test_bf16_works_in_bf16_and_gives_32_bits_without_touching_the_net_it_was_given():
+    nets = nets_of(Model(Cnn(EncoderSpec((1, 8, 8))), 10, 16))
+    x = torch.rand(4, 1, 8, 8)
+    exact, half = nets.frozen(x), in_precision(nets, "bf16").frozen(x)
+    assert {part.dtype for part in half} == {torch.float32}
+    assert 0 < gap(exact, half) < 0.05
+    assert same_bits(exact, nets.frozen(x))
+    assert in_precision(nets, "tf32") is nets
+
+
+def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for():
+    bench = bench_for(settings("fedavg"))
+    for precision, words in (("auto", []), ("fp32", []), ("bf16", ["precision bf16 is for GPUs: this runs in fp32"])):
+        said: list[str] = []
+        options = Options(precision, say=said.append)
+        engine = pick_engine("auto", bench.nets, bench.data, options)
+        assert isinstance(engine, Stacked)
+        assert engine.options.precision == "fp32"
+        assert said == words
+    assert resolve(settings("fedavg", run__precision="bf16"), bench.data).run.precision == "fp32", "what is recorded"
+
+
+def test_a_gpu_takes_the_fastest_precision_that_a_net_was_seen_to_lose_nothing_by_unless_one_is_asked_for():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    for encoder, fastest in (("cnn", "fp16"), ("resnet50", "tf32"), (None, "tf32")):
+        assert pick_precision("auto", gpu, encoder) == fastest
+        for precision in ("fp32", "tf32", "fp16", "bf16"):
+            assert pick_precision(precision, gpu, encoder) == precision
+            assert pick_precision(precision, cpu, encoder) == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("encoder", "asked", "found"), [("cnn", "auto", "fp16"), ("mlp", "auto", "tf32"), ("cnn", "bf16", "bf16")]
+)
+def test_a_run_is_carried_out_in_the_precision_that_it_records(monkeypatch, encoder, asked, found):
+    given: list[str] = []
+
+    def as_on_a_gpu(name: str, device: torch.device, of: str) -> str:
+        return pick_precision(name, torch.device("cuda"), of)
+
+    def noted(name: str, nets: Nets, data: Any, options: Options) -> Any:
+        given.append(options.precision)
+        return pick_engine(name, nets, data, PLAIN)
+
+    monkeypatch.setattr(trials, "pick_precision", as_on_a_gpu)
+    monkeypatch.setattr(trials, "pick_engine", noted)
+    config = settings("fedavg", model__model=encoder, run__precision=asked)
+    bench = trials.open_context(config)
+    assert [resolve(config, bench.data).run.precision, *given] == [found, found]

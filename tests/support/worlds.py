@@ -1,0 +1,100 @@
+"""Tiny federations for the tests: real digits, a few parties, the real loop."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from moonfed.core.seeds import generator
+from moonfed.core.tree import leaves
+from moonfed.data.catalog.digits import digits
+from moonfed.data.dataset import Dataset
+from moonfed.engines import ENGINES, nets_of
+from moonfed.engines.step import PLAIN
+from moonfed.training.config import Config, make_config
+from moonfed.training.loop import RoundRecord, run_rounds
+from moonfed.training.trial import RunContext, Trial, net_spec, network, resolve, set_up
+
+ROWS = 160
+
+
+def some_digits(rows: int = ROWS, device: str = "cpu") -> Dataset:
+    """The first training rows of the digits and the first test rows."""
+    whole = digits()
+    few = {k: getattr(whole, k)[:rows] for k in ("inputs", "labels")}
+    few |= {k: getattr(whole, k)[:60] for k in ("test_inputs", "test_labels")}
+    return replace(whole, **few).to(torch.device(device))
+
+
+def some_texts(rows: int = ROWS) -> Dataset:
+    """Texts of one to nine of forty words; whether more of the first or of the last twenty decides the class."""
+    rng = generator(0, "tests", "texts")
+    words = rng.integers(1, 41, size=(rows + 60, 9)) * (np.arange(9) < rng.integers(1, 10, size=(rows + 60, 1)))
+    labels = ((words > 20).sum(1) > ((words > 0) & (words <= 20)).sum(1)).astype(np.int64)
+    inputs, labels = torch.from_numpy(words), torch.from_numpy(labels)
+    parts = inputs[:rows], labels[:rows], inputs[rows:], labels[rows:]
+    return Dataset("texts", *parts, classes=2, words=40, encoder="text", batch=8)
+
+
+def some_sounds(rows: int = ROWS) -> Dataset:
+    """Spectrograms of noise with a tone in one of three bands, which decides the class."""
+    rng = generator(0, "tests", "sounds")
+    labels = rng.integers(0, 3, size=rows + 60)
+    heard = rng.normal(size=(rows + 60, 1, 12, 10))
+    heard[np.arange(rows + 60), 0, 2 + 4 * labels, :] += 2
+    inputs, labels = torch.from_numpy(heard).float(), torch.from_numpy(labels)
+    parts = inputs[:rows], labels[:rows], inputs[rows:], labels[rows:]
+    return Dataset("sounds", *parts, classes=3, encoder="sound", batch=8)
+
+
+def settings(algorithm: str = "fedavg", **changes: Any) -> Config:
+    """A small config; changes are SECTION__NAME=VALUE."""
+    values: dict[str, dict[str, Any]] = {
+        "algorithm": {"name": algorithm},
+        "data": {"parties": 4, "beta": 0.5, "floor": 8},
+        "model": {"model": "mlp", "projection": 16},
+        "train": {"rounds": 3, "epochs": 1, "batch": 8, "lr": 0.05},
+    }
+    for key, value in changes.items():
+        section, name = key.split("__")
+        values.setdefault(section, {})[name] = value
+    return make_config(values)
+
+
+def bench_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> RunContext:
+    """Set up data, network and engine."""
+    data = data or some_digits()
+    nets = nets_of(network(net_spec(resolve(config, data), data)).to(data.inputs.device))
+    return RunContext(data, nets, ENGINES[engine](nets, data, PLAIN))
+
+
+def trained(
+    configs: Config | Sequence[Config], engine: str = "sequential", data: Dataset | None = None
+) -> tuple[list[Trial], list[list[RoundRecord]]]:
+    """Run configs of one network as one group of trials; return them with their rows."""
+    group = [configs] if isinstance(configs, Config) else list(configs)
+    bench = bench_for(group[0], engine, data)
+    trials = [set_up(resolve(config, bench.data), bench) for config in group]
+    rows: dict[int, list[RoundRecord]] = {id(trial): [] for trial in trials}
+    run_rounds(trials, bench, lambda trial, settled: rows[id(trial)].append(settled.row))
+    return trials, [rows[id(trial)] for trial in trials]
+
+
+def run_one(config: Config, engine: str = "sequential", data: Dataset | None = None) -> Trial:
+    """Run one config to its end."""
+    (trial,), _ = trained(config, engine, data)
+    assert trial.failure is None
+    return trial
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same bits."""
+    return all(torch.equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
+
+
+def gap(a: Any, b: Any) -> float:
+    """The largest difference between two trees."""
+    pairs = zip(leaves(a), leaves(b), strict=True)
+    return max((float((x.double() - y.double()).abs().max()) for x, y in pairs if x.numel()), default=0.0)

@@ -1,0 +1,106 @@
+"""Data: what is embedded, what a plan draws, and augmentation against a slow reference."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from moonfed.data.augment import gather, normalise
+from moonfed.data.batches import draw_plan, probe_plan
+from moonfed.data.catalog.digits import digits
+from moonfed.data.dataset import Dataset, Recipe
+
+
+def test_the_digits_are_1415_training_and_382_test_rows_of_uint8():
+    data = digits()
+    assert data.inputs.shape == (1415, 1, 8, 8)
+    assert data.test_inputs.shape == (382, 1, 8, 8)
+    assert data.inputs.dtype == torch.uint8
+    assert int(data.inputs.max()) == 16
+    assert set(data.test_labels.tolist()) == set(range(10))
+
+
+def test_normalised_training_pixels_have_mean_0_and_deviation_1():
+    data = digits()
+    x = normalise(data, data.inputs, torch.float64)
+    assert abs(float(x.mean())) < 1e-4
+    assert float(x.std()) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_fingerprint_tells_data_apart_by_a_single_pixel():
+    one, two = digits(), digits()
+    assert one.fingerprint == two.fingerprint
+    other = one.inputs.clone()
+    other[3, 0, 4, 4] += 1
+    assert replace(one, inputs=other).fingerprint != one.fingerprint
+
+
+def test_an_epoch_sees_every_row_at_most_once_and_drops_the_last_incomplete_batch():
+    rows = np.arange(100, 171)
+    plan = draw_plan(0, 4, 2, rows, epochs=3, batch=16, recipe=Recipe())
+    assert plan.rows.shape == (3 * 4, 16)
+    for epoch in plan.rows.reshape(3, -1):
+        assert len(set(epoch.tolist())) == 64
+        assert set(epoch.tolist()) <= set(rows.tolist())
+    first, second = plan.rows[:4], plan.rows[4:8]
+    assert not torch.equal(first, second)
+
+
+def test_a_plan_is_decided_by_trial_round_and_party():
+    def rows(trial, round, party):
+        return draw_plan(trial, round, party, np.arange(64), 1, 16, Recipe(4, True, True, 15.0))
+
+    one = rows(0, 1, 2)
+    assert all(torch.equal(a, b) for a, b in zip(one, rows(0, 1, 2), strict=True))
+    for other in (rows(1, 1, 2), rows(0, 2, 2), rows(0, 1, 3)):
+        assert not torch.equal(one.rows, other.rows)
+
+
+def test_crops_and_flips_use_their_whole_range():
+    plan = draw_plan(0, 0, 0, np.arange(640), 2, 64, Recipe(4, True, True))
+    assert set(plan.crops.unique().tolist()) == set(range(9))
+    assert 0.4 < float(plan.flips.double().mean()) < 0.6
+
+
+RECIPES = [Recipe(4, True, True), Recipe(4, False, True), Recipe(2), Recipe(0, False, True)]
+RECIPES += [Recipe(4, False, True, 15.0), Recipe(2, True, False, 90.0), Recipe(rotate=45.0)]
+
+
+@pytest.mark.parametrize("shape", [(12, 10), (32, 32)])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_augmentation_equals_padding_cropping_flipping_and_rotating_one_by_one(recipe, shape):
+    """The reference: NumPy pads, slices and mirrors one picture at a time, PIL rotates it."""
+    height, width = shape
+    images = np.random.default_rng(0).integers(1, 256, size=(40, 3, *shape), dtype=np.uint8)
+    labels = torch.arange(40)
+    mean, std = (100.0, 120.0, 90.0), (60.0, 50.0, 70.0)
+    tensor = torch.from_numpy(images)
+    data = Dataset("noise", tensor, labels, tensor, labels, 40, mean, std, recipe, 4)
+    plan = draw_plan(0, 0, 0, np.arange(40), 2, 8, recipe)
+    x, y = gather(data, plan, torch.float64)
+    assert x.shape == (10, 8, 3, *shape)
+    for s in range(10):
+        for b in range(8):
+            row, (top, left) = int(plan.rows[s, b]), plan.crops[s, b].tolist()
+            pad = ((0, 0), (recipe.pad, recipe.pad), (recipe.pad, recipe.pad))
+            padded = np.pad(images[row], pad, mode="reflect" if recipe.reflect else "constant")
+            picture = padded[:, top : top + height, left : left + width]
+            if plan.flips[s, b]:
+                picture = picture[:, :, ::-1]
+            turned = Image.fromarray(np.ascontiguousarray(picture.transpose(1, 2, 0))).rotate(
+                float(plan.angles[s, b]), resample=Image.Resampling.NEAREST
+            )
+            pixels = np.asarray(turned).transpose(2, 0, 1).astype(np.float64)
+            by_hand = (pixels - np.array(mean)[:, None, None]) / np.array(std)[:, None, None]
+            assert np.allclose(x[s, b].numpy(), by_hand, atol=1e-12)
+            assert int(y[s, b]) == row
+
+
+def test_a_probe_sees_full_batches_unaugmented():
+    data = replace(digits(), recipe=Recipe(1, False, True))
+    rows = np.arange(5, 42)
+    x, _ = gather(data, probe_plan(rows, 16, data.recipe), torch.float32)
+    plain = normalise(data, data.inputs[5 : 5 + 32], torch.float32)
+    assert torch.equal(x.flatten(0, 1), plain)

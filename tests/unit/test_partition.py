@@ -1,0 +1,137 @@
+"""Partitions: true ones, with their floor held, and the published sizes to the last row."""
+
+import time
+
+import numpy as np
+import pytest
+
+from moonfed.core.errors import UserError
+from moonfed.data.catalog.digits import digits
+from moonfed.data.partition import PARTITIONS, Split, class_counts, partition
+
+# The class counts of the three data sets decide the sizes; no pixel is needed.
+CIFAR10 = np.repeat(np.arange(10), 5000)
+CIFAR100 = np.repeat(np.arange(100), 500)
+TINY = np.repeat(np.arange(200), 500)
+SIMULATED = set(PARTITIONS) - {"natural"}
+
+PUBLISHED = [
+    (CIFAR10, 10, 0.5, 0, [5307, 3688, 4435, 5047, 5189, 3803, 5202, 4325, 8078, 4926]),
+    (CIFAR10, 10, 0.5, 1, [5936, 4204, 5805, 5297, 4988, 5343, 7495, 5158, 1980, 3794]),
+    (CIFAR10, 10, 0.5, 2, [5167, 4475, 2161, 5507, 6539, 6366, 6427, 5530, 4604, 3224]),
+    (CIFAR100, 10, 0.5, 0, [5118, 5109, 4629, 4766, 5107, 5280, 4878, 5051, 5001, 5061]),
+    (CIFAR100, 10, 0.5, 1, [5002, 5084, 5141, 4883, 5016, 5035, 5147, 4923, 4627, 5142]),
+    (CIFAR100, 10, 0.5, 2, [5008, 5105, 4218, 5188, 5252, 5071, 4840, 5061, 5158, 5099]),
+    (TINY, 10, 0.5, 0, [10008, 10040, 9835, 9809, 10072, 10005, 10145, 10078, 10004, 10004]),
+    (CIFAR100, 10, 0.1, 0, [5437, 5210, 4744, 5353, 5040, 3634, 5026, 5200, 5230, 5126]),
+    (CIFAR100, 10, 5.0, 0, [4942, 5010, 5026, 5011, 5032, 4894, 4920, 5093, 5035, 5037]),
+]
+
+
+def sizes(labels, parties, beta, seed):
+    return [len(part) for part in partition("dirichlet", labels, Split(parties, beta, 2, 10, seed))]
+
+
+@pytest.mark.parametrize(("labels", "parties", "beta", "seed", "published"), PUBLISHED)
+def test_dirichlet_gives_the_published_sizes(labels, parties, beta, seed, published):
+    assert sizes(labels, parties, beta, seed) == published
+
+
+@pytest.mark.parametrize(("parties", "low", "high"), [(50, 824, 1130), (100, 324, 610)])
+def test_dirichlet_gives_the_published_range_for_many_parties(parties, low, high):
+    found = sizes(CIFAR100, parties, 0.5, 0)
+    assert (min(found), max(found), sum(found)) == (low, high, 50_000)
+
+
+def test_dirichlet_gives_the_published_class_counts_and_batches():
+    parts = partition("dirichlet", CIFAR10, Split(10, 0.5, 2, 10, 0))
+    counts = class_counts(CIFAR10, parts, 10)
+    assert counts[0] == [953, 142, 141, 75, 695, 819, 0, 2482, 0, 0]
+    assert counts[8] == [1127, 153, 680, 500, 698, 1139, 92, 23, 1, 3665]
+    assert sum(len(part) // 64 for part in parts) == 776
+
+
+@pytest.mark.parametrize(("labels", "std"), [(CIFAR10, 1165), (CIFAR100, 181), (TINY, 99)])
+def test_table_6_prints_the_standard_deviations_of_split_0(labels, std):
+    assert float(np.std(sizes(labels, 10, 0.5, 0))) == pytest.approx(std, abs=0.5)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_table_6_is_no_other_split(seed):
+    assert abs(float(np.std(sizes(CIFAR10, 10, 0.5, seed))) - 1165) > 100
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", sorted(SIMULATED))
+def test_every_row_goes_to_exactly_one_party_and_the_floor_holds(kind, seed):
+    labels = digits().labels.numpy()
+    parts = partition(kind, labels, Split(8, 0.3, 3, 12, seed))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+    assert min(len(part) for part in parts) >= 12
+
+
+@pytest.mark.parametrize("kind", sorted(SIMULATED))
+def test_a_split_is_decided_by_its_seed(kind):
+    labels = digits().labels.numpy()
+    one, same, other = (partition(kind, labels, Split(5, 0.5, 2, 10, seed)) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_shards_give_each_party_k_classes_and_leave_no_class_out():
+    labels = digits().labels.numpy()
+    for parties, k in ((10, 2), (5, 2), (7, 3), (20, 1)):
+        counts = np.array(class_counts(labels, partition("shards", labels, Split(parties, 0.5, k, 1, 0)), 10))
+        assert ((counts > 0).sum(1) == k).all()
+        holders = (counts > 0).sum(0)
+        assert holders.min() >= 1
+        assert holders.max() - holders.min() <= 1
+
+
+def test_iid_is_one_legacy_permutation_dealt_out_evenly():
+    parts = partition("iid", CIFAR10, Split(3, 0.5, 2, 10, 7))
+    expected = np.array_split(np.random.RandomState(7).permutation(50_000), 3)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, expected, strict=True))
+
+
+def test_quantity_skews_sizes_and_not_classes():
+    parts = partition("quantity", CIFAR10, Split(10, 0.5, 2, 500, 0))
+    found = [len(part) for part in parts]
+    assert max(found) > 3 * min(found)
+    shares = np.array(class_counts(CIFAR10, parts, 10)) / np.array(found)[:, None]
+    assert abs(shares - 0.1).max() < 0.05
+
+
+def test_the_published_cap_evens_out_what_the_pure_split_does_not():
+    capped, pure = (
+        np.std([len(part) for part in partition(kind, CIFAR100, Split(10, 0.1, 2, 10, 0))])
+        for kind in ("dirichlet", "dirichlet-pure")
+    )
+    assert pure > 1.5 * capped
+
+
+@pytest.mark.parametrize("kind", ["dirichlet", "dirichlet-pure", "quantity"])
+@pytest.mark.parametrize("beta", [0.001, 1e-9])
+def test_a_floor_that_cannot_be_held_is_an_error_and_not_a_loop(kind, beta):
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"found no split in 1000 draws .* 40 parties 30 rows"):
+        partition(kind, digits().labels.numpy(), Split(40, beta, 2, 30, 0))
+    assert time.monotonic() - began < 60  # it ends at all; how fast is not the point
+
+
+def test_more_rows_asked_for_than_there_are_is_said_before_any_draw():
+    with pytest.raises(UserError, match=r"need 1500 rows, the data has 1415; use --parties 141 or fewer"):
+        partition("iid", digits().labels.numpy(), Split(150, 0.5, 2, 10, 0))
+
+
+def test_shards_that_would_leave_a_class_out_are_refused():
+    with pytest.raises(UserError, match=r"no class is left out, got 3 x 2"):
+        partition("shards", digits().labels.numpy(), Split(3, 0.5, 2, 1, 0))
+
+
+def test_a_natural_split_gives_each_party_the_rows_that_are_its_own():
+    whose = np.array([2, 0, 1, 0, 2, 2])
+    parts = partition("natural", np.array([0, 1, 0, 1, 0, 1]), Split(3, 0.5, 2, 1, 0, whose))
+    assert [part.tolist() for part in parts] == [[1, 3], [2], [0, 4, 5]]
+    with pytest.raises(UserError, match="name their column with --party"):
+        partition("natural", np.array([0, 1]), Split(1, 0.5, 2, 1, 0))

@@ -1,0 +1,148 @@
+"""What is written down under results/ follows from the rows that lie beside it."""
+
+import json
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+import torch
+
+from moonfed.engines import pick_precision
+from moonfed.experiments.statistics import interval
+
+RESULTS = Path(__file__).parents[2] / "results"
+TABLE1 = (RESULTS / "table1" / "README.md").read_text()
+FRONT = (RESULTS.parent / "README.md").read_text()
+ROWS = json.loads((RESULTS / "table1" / "rounds.json").read_text())["rounds"]
+BEFORE = json.loads((RESULTS / "cifar10" / "published-setting.json").read_text())["rounds"]
+METHODS = ("moon", "fedavg", "fedprox-mu0.01", "scaffold", "scaffold-niid")
+
+
+def last_ten(method: str) -> list[float]:
+    return [100 * fmean(ROWS[f"{method}-seed{seed}"]["accuracy"][-10:]) for seed in range(3)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_table_1_is_the_mean_of_the_last_ten_rounds_of_its_rows(method):
+    values = last_ten(method)
+    said = f"{fmean(values):.1f} ± {stdev(values):.1f}"
+    assert said in TABLE1
+    assert said in FRONT
+
+
+@pytest.mark.parametrize("rival", [*METHODS[1:], "solo"])
+def test_moons_lead_and_its_interval_follow_from_the_rows(rival):
+    found = interval([a - b for a, b in zip(last_ten("moon"), last_ten(rival), strict=True)])
+    assert found.low is not None
+    assert found.high is not None
+    assert f"| {found.mean:+.1f} | {found.low:+.1f} to {found.high:+.1f} |" in TABLE1
+    assert f"{found.mean:+.1f} ({found.low:.1f} to {found.high:.1f})" in FRONT
+
+
+SPEED = (RESULTS / "speed.md").read_text()
+EXACT = json.loads((RESULTS / "cifar10" / "fp32.json").read_text())
+
+
+def percent(accuracies: list[float]) -> float:
+    return 100 * fmean(accuracies)
+
+
+def precisions() -> dict[str, dict[str, list[float]]]:
+    """The accuracies by round of the runs that speed.md compares, by precision and trial."""
+    bf16 = json.loads((RESULTS / "cifar10" / "table1-bf16.json").read_text())["rounds"]
+    names = [f"{method}-seed{seed}" for method in ("moon", "fedavg") for seed in range(3)]
+    return {
+        "fp32": {name: EXACT["rounds"][name] for name in names},
+        "fp16": {name: ROWS[name]["accuracy"] for name in names},
+        "bf16": {name: bf16[name]["accuracy"] for name in names},
+        "early": {name: [row["accuracy"] for row in BEFORE[name]] for name in names},
+    }
+
+
+def test_what_precision_does_to_accuracy_follows_from_the_rows_of_the_runs():
+    runs = precisions()
+    ends = {kind: {name: percent(rows[-10:]) for name, rows in trials.items()} for kind, trials in runs.items()}
+    exact = ends.pop("fp32")
+    for name, end in exact.items():
+        method, seed = name.split("-seed")
+        cells = " | ".join(f"{found[name]:.2f} | {found[name] - end:+.2f}" for found in ends.values())
+        said = {"moon": "MOON", "fedavg": "FedAvg"}[method]
+        assert f"| {said}, seed {seed} | {end:.2f} | {cells} |" in SPEED
+    for which, label in (("", "six pairs: mean, 95 % t-interval"), ("moon", "MOON alone"), ("fedavg", "FedAvg alone")):
+        cells = []
+        for found in ends.values():
+            gaps = interval([found[name] - end for name, end in exact.items() if name.startswith(which)])
+            cells.append(f"{gaps.mean:+.2f}, {gaps.low:+.2f} to {gaps.high:+.2f}")
+        assert f"| {label} | | {' | | '.join(cells)} |" in SPEED
+
+
+def test_fp16_is_the_default_of_the_cnn_because_it_does_not_lose_half_a_point_by_pair_or_by_seed():
+    runs = precisions()
+    lost: dict[str, bool] = {}
+    for kind in ("fp16", "bf16", "early"):
+        gaps = {n: percent(runs[kind][n][-10:]) - percent(rows[-10:]) for n, rows in runs["fp32"].items()}
+        by_seed = interval(
+            [fmean([gaps[f"{method}-seed{seed}"] for method in ("moon", "fedavg")]) for seed in range(3)]
+        )
+        assert f"{by_seed.mean:.2f}" in SPEED
+        assert f"({by_seed.low:.2f} to {by_seed.high:.2f}" in SPEED
+        pairs = interval(list(gaps.values()))
+        assert pairs.low is not None
+        assert by_seed.low is not None
+        lost[kind] = min(pairs.low, by_seed.low) < -0.5
+    assert lost == {"fp16": False, "bf16": True, "early": False}
+    assert pick_precision("auto", torch.device("cuda"), "cnn") == "fp16"
+
+
+def test_how_far_runs_of_one_seed_fall_apart_follows_from_their_rows():
+    again = EXACT["others"]["moon-seed0 once more"]["accuracy"]
+    runs = precisions()
+    one, other, half = (percent(rows[60:70]) for rows in (again, *(runs[k]["moon-seed0"] for k in ("fp32", "fp16"))))
+    assert f"gave {one:.2f}\nand {other:.2f} over rounds 61 to 70 (fp16: {half:.2f})" in SPEED
+    gaps = interval([percent(runs["early"][n][-10:]) - percent(rows[-10:]) for n, rows in runs["fp16"].items()])
+    assert f"{gaps.mean:.2f} below that run ({gaps.low:.4f} to {gaps.high:.2f})" in SPEED
+    names = list(runs["fp32"])
+    best = [max(runs, key=lambda kind, name=name: percent(runs[kind][name][-10:])) for name in names]
+    assert best.count("early") == 5
+
+
+def test_the_curve_of_the_sequential_engine_stands_beside_those_of_the_stacks_as_their_rows_have_it():
+    others = EXACT["others"]
+    curve, again = (others[f"moon-seed0 {k}"]["accuracy"] for k in ("by the sequential engine on a CPU", "once more"))
+    kinds = {kind: trials["moon-seed0"] for kind, trials in precisions().items()}
+    runs = [curve, kinds["fp32"], again, kinds["fp16"], kinds["bf16"], kinds["early"]]
+    assert len(curve) == 30
+    for first in range(0, 30, 10):
+        cells = " | ".join(f"{percent(run[first : first + 10]):.2f}" for run in runs)
+        assert f"| {first + 1} to {first + 10} | {cells} |" in SPEED
+
+
+def test_the_speed_of_fp16_is_the_one_that_its_bench_measured():
+    bench = json.loads((RESULTS / "bench" / "h200-fp16.json").read_text())
+    three, one = (
+        next(t for t in bench["timings"] if t["algorithm"] == "moon" and t["way"] == "compiled" and t["trials"] == n)
+        for n in (3, 1)
+    )
+    assert f"| 0.6 s | {three['seconds_per_round_and_trial']:.2f} s, **met**" in SPEED
+    assert f"| 0.9 s | {one['seconds_per_round_and_trial']:.2f} s, **met**" in SPEED
+    assert f"| 25 us | {bench['moon_minus_fedavg_us']:.1f} us" in SPEED
+    assert f"| 1.15 times | {bench['moon_over_fedavg_without_augmentation']:.2f} times" in SPEED
+    lanes = [f"{t['us_per_party_step']:.1f}" for t in bench["timings"] if "parties" in t["way"]]
+    assert f"| {lanes[0]}, {lanes[1]} and {lanes[2]} us: falls" in SPEED
+
+
+@pytest.mark.parametrize("method", ["moon", "fedavg"])
+def test_the_speed_on_a_cpu_is_the_one_that_its_benches_measured(method):
+    benches = [json.loads((RESULTS / "bench" / f"cpu-{i}.json").read_text()) for i in (1, 2, 3, 4)]
+    ratios = [f"{bench[f'stacked_over_eager_{method}']:.2f}" for bench in benches]
+    *first, last = (f"**{ratio}**" if method == "moon" else ratio for ratio in ratios)
+    assert f"{'MOON' if method == 'moon' else 'FedAvg'} {', '.join(first)} and {last}" in SPEED
+    assert f"{min(ratios)} to {max(ratios)} times" in FRONT
+    each = [
+        ratio
+        for bench in benches
+        for t in bench["timings"]
+        if t["algorithm"] == method
+        for ratio in t.get("each_time", ())
+    ]
+    assert f"from {min(each):.2f} to {max(each):.2f} for" in SPEED
