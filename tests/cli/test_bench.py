@@ -13,7 +13,7 @@ from moonfed.bench.speed import measure, pictures
 from moonfed.bench.timing import Profile
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import scale
-from moonfed.engines import Options, nets_of
+from moonfed.engines import EngineOptions, nets_of
 from moonfed.engines.sequential import Sequential
 
 TINY = Profile(1280, 1, 1, 1, 1, (1,), (("stacked", "fp32", False),))
@@ -47,10 +47,10 @@ def test_no_speed_is_reported_of_an_engine_that_ends_elsewhere():
     plain = speed._plain("fedavg", data, TINY)
     elsewhere = replace(plain, ends=[end._replace(weights=scale(end.weights, 1.01)) for end in plain.ends])
     with pytest.raises(RunFailed, match="no speed is reported"):
-        speed._timing("stacked", "fedavg", data, 1, Options(), TINY, elsewhere)
+        speed._timing("stacked", "fedavg", data, 1, EngineOptions(), TINY, elsewhere)
     last = replace(plain, ends=[*plain.ends[:-1], elsewhere.ends[-1]])
     with pytest.raises(RunFailed, match="no speed is reported"):  # three trials in one stack are checked, too
-        speed._timing("stacked", "fedavg", data, 3, Options(), TINY, last)
+        speed._timing("stacked", "fedavg", data, 3, EngineOptions(), TINY, last)
 
 
 def test_a_bench_that_is_stopped_returns_what_it_has_timed():

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from moonfed import algorithms
 from moonfed.algorithms import ALGORITHMS, Pair
-from moonfed.core.rules import LocalRule, Server
+from moonfed.core.rules import LocalRule, Aggregator
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-algorithm.md").read_text(encoding="utf-8")
@@ -92,7 +92,7 @@ def bare(text: str) -> str:
 
 
 def test_the_page_shows_every_hook_there_is():
-    for rule in (LocalRule, Server):
+    for rule in (LocalRule, Aggregator):
         for name, value in vars(rule).items():
             if callable(value) and not name.startswith("_"):
                 names = value.__code__.co_varnames[1 : value.__code__.co_argcount]

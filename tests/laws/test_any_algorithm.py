@@ -4,7 +4,7 @@ import pytest
 import torch
 from worlds import bench_for, gap, run_one, same_bits, settings
 
-from moonfed.algorithms import ALGORITHMS, SERVERS
+from moonfed.training.registry import ALGORITHMS, SERVERS
 from moonfed.core.errors import UserError
 from moonfed.core.rules import Algorithm
 from moonfed.core.tree import tree_map
@@ -37,7 +37,7 @@ def test_a_round_leaves_its_inputs_untouched(name, engine):
             part = server.contribute(done[0].upload, trial.facts[0], 3.0)
             server.step(trial.state, part, trial.population)
         else:
-            server.combine(trial.state, {0: done[0].upload}, trial.population)
+            server.reduce(trial.state, {0: done[0].upload}, trial.population)
         assert same_bits(upload, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
     assert same_bits(before, (jobs[0].state, jobs[0].slots, jobs[0].plan))
 

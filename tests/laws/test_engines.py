@@ -6,12 +6,12 @@ import pytest
 import torch
 from worlds import bench_for, gap, run_one, settings, some_digits, some_sounds, some_texts, trained
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 from moonfed.core.tree import tree_map
 from moonfed.data.dataset import Recipe
 from moonfed.engines import pick_engine
 from moonfed.engines.stacked.stacked_engine import Stacked
-from moonfed.engines.step import PLAIN, Options
+from moonfed.engines.step import DEFAULT_OPTIONS, EngineOptions
 from moonfed.training.loop import run_rounds
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import resolve, set_up
@@ -48,7 +48,7 @@ def test_stacked_equals_sequential_for_texts_and_sounds_side_by_side(float64, en
     said: list[str] = []
     one = run_one(config, "sequential", data)
     bench = bench_for(config, "stacked", data)
-    bench = bench._replace(engine=Stacked(bench.nets, data, Options(say=said.append)))
+    bench = bench._replace(engine=Stacked(bench.nets, data, EngineOptions(say=said.append)))
     two = set_up(resolve(config, data), bench)
     run_rounds([two], bench, lambda trial, settled: None)
     assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-10
@@ -126,7 +126,7 @@ def test_a_lane_longer_than_a_chunk_sees_every_step_of_its_plan():
 @pytest.mark.parametrize(("encoder", "lanes"), [("cnn", 0), ("resnet18", 1)])
 def test_auto_stacks_small_nets_and_takes_large_ones_in_turn(encoder, lanes):
     bench = bench_for(settings("fedavg", model__model=encoder))
-    engine = pick_engine("auto", bench.nets, bench.data, PLAIN)
+    engine = pick_engine("auto", bench.nets, bench.data, DEFAULT_OPTIONS)
     assert isinstance(engine, Stacked)
     assert engine.options.lanes == lanes
 

@@ -5,7 +5,7 @@ import torch
 from sites import BAD, VARIANCE, Federation, changed, put
 from worlds import bench_for, gap, same_bits, settings
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 from moonfed.core.tree import scale
 from moonfed.core.types import Upload
 from moonfed.federation.coordinator.update_validation import within_norm

@@ -9,7 +9,7 @@ from worlds import bench_for, gap, same_bits, settings
 from moonfed.engines import Nets, nets_of, pick_engine, pick_precision
 from moonfed.engines.cuda.precision import in_precision, numerics
 from moonfed.engines.stacked.stacked_engine import Stacked
-from moonfed.engines.step import PLAIN, Options
+from moonfed.engines.step import DEFAULT_OPTIONS, EngineOptions
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.training import trial as trials
@@ -38,7 +38,7 @@ def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for():
     bench = bench_for(settings("fedavg"))
     for precision, words in (("auto", []), ("fp32", []), ("bf16", ["precision bf16 is for GPUs: this runs in fp32"])):
         said: list[str] = []
-        options = Options(precision, say=said.append)
+        options = EngineOptions(precision, say=said.append)
         engine = pick_engine("auto", bench.nets, bench.data, options)
         assert isinstance(engine, Stacked)
         assert engine.options.precision == "fp32"
@@ -64,9 +64,9 @@ def test_a_run_is_carried_out_in_the_precision_that_it_records(monkeypatch, enco
     def as_on_a_gpu(name: str, device: torch.device, of: str) -> str:
         return pick_precision(name, torch.device("cuda"), of)
 
-    def noted(name: str, nets: Nets, data: Any, options: Options) -> Any:
+    def noted(name: str, nets: Nets, data: Any, options: EngineOptions) -> Any:
         given.append(options.precision)
-        return pick_engine(name, nets, data, PLAIN)
+        return pick_engine(name, nets, data, DEFAULT_OPTIONS)
 
     monkeypatch.setattr(trials, "pick_precision", as_on_a_gpu)
     monkeypatch.setattr(trials, "pick_engine", noted)

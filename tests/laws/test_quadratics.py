@@ -8,18 +8,18 @@ import torch
 from torch import nn
 from worlds import settings
 
-from moonfed.algorithms.fedavg import Average, Plain
-from moonfed.algorithms.fedavgm import Momentum
-from moonfed.algorithms.fednova import Normalised
+from moonfed.algorithms.fedavg import Aggregator, FedAvgLocal
+from moonfed.algorithms.fedavgm import MomentumOptimizer
+from moonfed.algorithms.fednova import FedNovaAggregator
 from moonfed.algorithms.fedprox import FedProxLocal
-from moonfed.algorithms.scaffold import ControlMean, ScaffoldLocal
-from moonfed.algorithms.scaffold_niid import ControlSum, ScaffoldNiidLocal
+from moonfed.algorithms.scaffold import ScaffoldAggregator, ScaffoldLocal
+from moonfed.algorithms.scaffold_niid import ScaffoldNiidAggregator, ScaffoldNiidLocal
 from moonfed.core.rules import Algorithm
 from moonfed.core.types import Optim, Outputs, PartyInfo, Population, Snapshot, State, Upload, as_tensors
 from moonfed.data.batches import draw_plan
 from moonfed.data.dataset import Dataset, Recipe
 from moonfed.engines import ENGINES, nets_of
-from moonfed.engines.step import PLAIN, Job, effective_steps_of, prepare
+from moonfed.engines.step import DEFAULT_OPTIONS, Job, effective_steps_of, prepare
 from moonfed.training.cohort import Cohorts
 from moonfed.training.loop import run_rounds
 from moonfed.training.trial import NetSpec, RunContext, Trial
@@ -47,7 +47,7 @@ def quadratic(out, y):
 
 
 @dataclass(frozen=True)
-class PlainQuadratic(Plain):
+class PlainQuadratic(FedAvgLocal):
     def loss(self, out, y, weights, anchors, state, party):
         return {"supervised": quadratic(out, y)}
 
@@ -83,7 +83,7 @@ def federation(local, server, rounds, engine="sequential", gamma=False, **change
     algorithm = Algorithm("quadratic", local, server)
     sent, kept = server.init(start, lambda name: start)
     nets = nets_of(Point())
-    bench = RunContext(data, nets, ENGINES[engine](nets, data, PLAIN))
+    bench = RunContext(data, nets, ENGINES[engine](nets, data, DEFAULT_OPTIONS))
     spec = NetSpec("cnn", None, 3, 0)  # type: ignore[arg-type]
     trial = Trial(
         config, algorithm, torch.device("cpu"), spec, parts, facts, Cohorts(config, facts), State(start, sent, kept)
@@ -100,38 +100,38 @@ def distance(trial):
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_scaffold_reaches_the_optimum_under_momentum_and_unequal_parties(engine):
-    trial, _ = federation(ControlledQuadratic(), ControlMean(), 100, engine)
+    trial, _ = federation(ControlledQuadratic(), ScaffoldAggregator(), 100, engine)
     assert distance(trial) < 1e-9
 
 
 def test_scaffolds_party_controls_end_at_their_own_gradients_at_the_optimum():
-    trial, _ = federation(ControlledQuadratic(), ControlMean(), 100)
+    trial, _ = federation(ControlledQuadratic(), ScaffoldAggregator(), 100)
     for party in range(3):
         gradient = CURVATURES[party] * (optimum() - CENTRES[party])
         assert float((as_tensors(trial.memory[party], "control")["w"] - gradient).abs().max()) < 1e-8
 
 
 def test_fedavg_stops_away_from_the_optimum():
-    assert distance(federation(PlainQuadratic(), Average(), 100)[0]) > 0.3
+    assert distance(federation(PlainQuadratic(), Aggregator(), 100)[0]) > 0.3
 
 
 def test_fednova_nears_the_optimum_as_the_learning_rate_falls_and_fedavg_does_not():
     """With unequal steps FedAvg solves another problem at any learning rate; FedNova's error is of its first order."""
-    nova = [distance(federation(PlainQuadratic(), Normalised(), 40 * k, lr=0.02 / k)[0]) for k in (1, 4)]
-    mean = [distance(federation(PlainQuadratic(), Average(), 40 * k, lr=0.02 / k)[0]) for k in (1, 4)]
+    nova = [distance(federation(PlainQuadratic(), FedNovaAggregator(), 40 * k, lr=0.02 / k)[0]) for k in (1, 4)]
+    mean = [distance(federation(PlainQuadratic(), Aggregator(), 40 * k, lr=0.02 / k)[0]) for k in (1, 4)]
     assert nova[1] < 0.35 * nova[0] < 0.35 * mean[0]
     assert mean[1] > 0.6 * mean[0]
 
 
 @dataclass(frozen=True)
-class RoundQuadratic(Plain):
+class RoundQuadratic(FedAvgLocal):
     def loss(self, out, y, weights, anchors, state, party):
         return {"supervised": 0.7 * ((out.logits - CENTRES[y]) ** 2).sum(-1).mean() / 2}
 
 
 def test_gamma_is_the_factor_by_which_the_gradient_shrinks():
     """One curvature h = 0.7, no momentum: K steps shrink the gradient by (1 - lr h)^K."""
-    _, rows = federation(RoundQuadratic(), Average(), 1, gamma=True, momentum=0.0)
+    _, rows = federation(RoundQuadratic(), Aggregator(), 1, gamma=True, momentum=0.0)
     for party, count in enumerate(ROWS):
         steps = 2 * (count // 8)
         assert rows[0]["gamma"][str(party)] == pytest.approx((1 - 0.05 * 0.7) ** steps, rel=1e-12)
@@ -140,7 +140,7 @@ def test_gamma_is_the_factor_by_which_the_gradient_shrinks():
 def test_the_proximal_term_is_half_mu_times_the_squared_distance():
     """One step from the global model has no pull; the second is pulled back by mu times the first."""
     rule = ProximalQuadratic(mu=0.4)
-    trial, _ = federation(rule, Average(), 1, epochs=1, momentum=0.0)
+    trial, _ = federation(rule, Aggregator(), 1, epochs=1, momentum=0.0)
     by_hand = torch.zeros(3, dtype=torch.float64)
     for party, count in enumerate(ROWS):
         w = torch.zeros(3, dtype=torch.float64)
@@ -162,7 +162,7 @@ def test_the_gradient_mass_is_what_sgd_really_adds_up():
 
 def test_gamma_is_of_the_whole_local_objective():
     """With curvature h = 0.7 and a proximal term, K steps shrink the gradient by (1 - lr (h + mu))^K."""
-    _, rows = federation(RoundProximal(mu=0.4), Average(), 1, gamma=True, momentum=0.0)
+    _, rows = federation(RoundProximal(mu=0.4), Aggregator(), 1, gamma=True, momentum=0.0)
     for party, count in enumerate(ROWS):
         steps = 2 * (count // 8)
         assert rows[0]["gamma"][str(party)] == pytest.approx((1 - 0.05 * (0.7 + 0.4)) ** steps, rel=1e-12)
@@ -189,7 +189,7 @@ class NudgedQuadratic(ScaffoldNiidLocal):
 def test_scaffold_as_niid_bench_runs_it_follows_its_formulas():
     """y <- y - lr (c - c_i) after each step, c_i+ = c_i - c + (x - y) / (K lr), c <- c + mean of the changes."""
     lr, momentum = 0.05, 0.5
-    trial, _ = federation(NudgedQuadratic(), ControlSum(), 3, momentum=momentum)
+    trial, _ = federation(NudgedQuadratic(), ScaffoldNiidAggregator(), 3, momentum=momentum)
     x, c, own = (torch.zeros(n, 3, dtype=torch.float64).squeeze(0) for n in (1, 1, 3))
     for _ in range(3):
         ends, changes = [], []
@@ -223,15 +223,15 @@ def test_buffers_are_averaged_by_share_and_integers_rounded():
 
     total = {}
     for share, sent in ((1.0, upload(2.0, 10)), (3.0, upload(6.0, 13))):
-        part = Average().contribute(sent, PartyInfo(0, 1, ()), share)
+        part = Aggregator().contribute(sent, PartyInfo(0, 1, ()), share)
         total = {k: total[k] + v for k, v in part.items()} if total else part
     old = Snapshot({"w": torch.zeros(1)}, {"mean": torch.zeros(1), "count": torch.tensor(0)})
-    new = Average().step(State(old, {}, {}), total, Population(2, 4)).model.buffers
+    new = Aggregator().step(State(old, {}, {}), total, Population(2, 4)).model.buffers
     assert (new["mean"].tolist(), int(new["count"])) == ([5.0], 12)
 
 
 def test_parties_do_not_see_what_the_server_keeps():
-    trial, _ = federation(PlainQuadratic(), Momentum(), 1)
+    trial, _ = federation(PlainQuadratic(), MomentumOptimizer(), 1)
     assert trial.state.kept
     plan = draw_plan(0, 0, 0, trial.parts[0], 1, 8, Recipe())
     _, fixed, _ = prepare(Job(0, PlainQuadratic(), trial.state, {}, plan, 0.1, 0.9, 0.0))

@@ -18,7 +18,7 @@ from moonfed.engines.stacked import graph_cache as traces
 from moonfed.engines.stacked.lanes import PIECE, StackSpec, ask, ask_in_pieces, even, side_by_side
 from moonfed.engines.stacked.layout import CPU, SideBySide
 from moonfed.engines.stacked.stacked_engine import Stacked, serves
-from moonfed.engines.step import PLAIN, Options
+from moonfed.engines.step import DEFAULT_OPTIONS, EngineOptions
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.model import Encoder
 from moonfed.training.loop import run_rounds
@@ -40,7 +40,7 @@ def run_with(config, engine, data=None):
 @pytest.mark.parametrize("name", ["moon", "scaffold", "fednova", "solo"])
 def test_few_lanes_give_what_many_give_though_parties_wait_in_the_middle_of_their_round(float64, name, lanes):
     config = settings(name, train__rounds=2, train__epochs=3, data__parties=5)
-    few = run_with(config, lambda nets, data: Stacked(nets, data, Options(lanes=lanes)))
+    few = run_with(config, lambda nets, data: Stacked(nets, data, EngineOptions(lanes=lanes)))
     alone = run_one(config)
     assert gap((few.state, few.memory), (alone.state, alone.memory)) < 1e-10
 
@@ -80,7 +80,7 @@ def own_net(encoder: Encoder) -> Nets:
     return nets_of(Model(encoder, 10, 4))
 
 
-def cohort_of(nets: Nets, options: Options, device: str = "cpu"):
+def cohort_of(nets: Nets, options: EngineOptions, device: str = "cpu"):
     """The first cohort of a tiny MOON federation with an own network, trained by the stacked engine."""
     data = some_digits(device=device)
     nets = Nets(*(net.to(device) for net in nets))
@@ -96,7 +96,7 @@ def cohort_of(nets: Nets, options: Options, device: str = "cpu"):
 def test_a_net_that_cannot_be_stacked_trains_its_parties_in_turn_and_says_so_once():
     said: list[str] = []
     nets = own_net(Undecided(EncoderSpec((1, 8, 8))))
-    jobs, train = cohort_of(nets, Options(say=said.append))
+    jobs, train = cohort_of(nets, EngineOptions(say=said.append))
     done = train()
     train()
     assert len(said) == 1
@@ -109,7 +109,7 @@ def test_a_net_that_cannot_be_stacked_trains_its_parties_in_turn_and_says_so_onc
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time():
     said: list[str] = []
-    jobs, train = cohort_of(own_net(Undecided(EncoderSpec((1, 8, 8)))), Options(say=said.append), "cuda")
+    jobs, train = cohort_of(own_net(Undecided(EncoderSpec((1, 8, 8)))), EngineOptions(say=said.append), "cuda")
     assert len(train()) == len(jobs)
     train()
     assert [line.split(":")[0] for line in said] == ["parties train in turn", "steps run one operation at a time"]
@@ -124,7 +124,7 @@ class Broken(Undecided):
 
 def test_a_net_that_fails_by_itself_is_no_matter_of_stacking():
     net = own_net(Undecided(EncoderSpec((1, 8, 8))))
-    _, train = cohort_of(net, PLAIN)
+    _, train = cohort_of(net, DEFAULT_OPTIONS)
     for module in net:
         vars(module.encoder)["forward"] = Broken(EncoderSpec((1, 8, 8))).forward
     with pytest.raises(ValueError, match="no such thing"):
@@ -146,7 +146,7 @@ class Hungry(Undecided):
 
 def test_out_of_memory_halves_the_stack_and_goes_on():
     said: list[str] = []
-    jobs, train = cohort_of(own_net(Hungry(EncoderSpec((1, 8, 8)))), Options(say=said.append))
+    jobs, train = cohort_of(own_net(Hungry(EncoderSpec((1, 8, 8)))), EngineOptions(say=said.append))
     done = train()
     assert len(done) == len(jobs) == 4
     assert said == ["out of memory: going on with 2 lanes"]
@@ -156,7 +156,7 @@ def test_out_of_memory_halves_the_stack_and_goes_on():
 
 def test_one_party_too_large_for_memory_fails_with_a_word_to_the_user():
     nets = own_net(Hungry(EncoderSpec((1, 8, 8))))
-    _, train = cohort_of(nets, PLAIN)
+    _, train = cohort_of(nets, DEFAULT_OPTIONS)
     for net in nets:
         vars(net.encoder)["most"] = 0
     with pytest.raises(RunFailed, match="smaller --batch"):
@@ -208,7 +208,7 @@ def test_anchors_are_asked_once_of_every_row_of_a_party_and_what_they_said_is_le
     monkeypatch.setattr(passage, "ask", noted)
     monkeypatch.setattr(passage, "AnchorCache", Noted)
     config = settings("moon", train__rounds=2, train__epochs=3, data__parties=5)
-    run_with(config, lambda nets, data: Stacked(nets, data, Options(lanes=2)))
+    run_with(config, lambda nets, data: Stacked(nets, data, EngineOptions(lanes=2)))
     assert any(answers.comes_back for answers in made), "a party that waits in the middle of its round"
     assert sorted(asked) == sorted(len(own) for answers in made for own in answers.rows)
     assert all(not answers.said for answers in made)
@@ -245,7 +245,7 @@ def test_a_stack_that_is_there_serves_where_little_is_lost_by_it():
 def test_a_compiled_stack_on_a_gpu_ends_where_the_sequential_engine_ends(name, precision, near):
     config = settings(name, model__model="cnn", train__rounds=2)
     here = run_one(config)
-    options = Options(precision, compile=True)
+    options = EngineOptions(precision, compile=True)
     there = run_with(config, lambda nets, data: Stacked(nets, data, options), some_digits(device="cuda"))
     back = tree_map(lambda t: t.cpu(), there.state.model.weights)
     start = set_up(resolve(config, some_digits()), bench_for(config)).state.model.weights

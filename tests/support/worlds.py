@@ -12,7 +12,7 @@ from moonfed.core.tree import leaves
 from moonfed.data.catalog.digits import digits
 from moonfed.data.dataset import Dataset
 from moonfed.engines import ENGINES, nets_of
-from moonfed.engines.step import PLAIN
+from moonfed.engines.step import DEFAULT_OPTIONS
 from moonfed.training.config import Config, make_config
 from moonfed.training.loop import RoundRecord, run_rounds
 from moonfed.training.trial import RunContext, Trial, net_spec, network, resolve, set_up
@@ -67,7 +67,7 @@ def bench_for(config: Config, engine: str = "sequential", data: Dataset | None =
     """Set up data, network and engine."""
     data = data or some_digits()
     nets = nets_of(network(net_spec(resolve(config, data), data)).to(data.inputs.device))
-    return RunContext(data, nets, ENGINES[engine](nets, data, PLAIN))
+    return RunContext(data, nets, ENGINES[engine](nets, data, DEFAULT_OPTIONS))
 
 
 def trained(

@@ -21,8 +21,8 @@ from torch import nn
 
 import moonfed as library
 from moonfed import api, compare, export, fedavg, fedprox, fit, moon, partition, solo
-from moonfed.algorithms import ALGORITHMS
-from moonfed.algorithms.fedavg import Average, Plain
+from moonfed.training.registry import ALGORITHMS
+from moonfed.algorithms.fedavg import Aggregator, FedAvgLocal
 from moonfed.api.callbacks import Callback, Start
 from moonfed.api.keywords import Settings
 from moonfed.core.errors import RunFailed, UserError
@@ -200,19 +200,19 @@ def test_solo_has_a_model_for_each_party() -> None:
 
 
 def test_an_algorithm_of_ones_own_runs_and_cannot_take_anothers_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Other(Plain):
+    class Other(FedAvgLocal):
         pass
 
-    class Again(Plain):
+    class Again(FedAvgLocal):
         pass
 
     monkeypatch.setitem(ALGORITHMS, "mine", ALGORITHMS["fedavg"])  # so that it is forgotten afterwards
     del ALGORITHMS["mine"]
     for rule in (Other(), Again()):
-        mine = Algorithm("mine", rule, Average())
+        mine = Algorithm("mine", rule, Aggregator())
         assert same(fit("mlp", "digits", mine, **SHORT).model, fit("mlp", "digits", fedavg(), **SHORT).model)
     with pytest.raises(UserError, match="another algorithm of the name fedavg"):
-        fit("mlp", "digits", Algorithm("fedavg", Other(), Average()), **SHORT)
+        fit("mlp", "digits", Algorithm("fedavg", Other(), Aggregator()), **SHORT)
 
 
 def test_a_run_that_fails_raises() -> None:

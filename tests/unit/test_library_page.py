@@ -9,7 +9,7 @@ import matplotlib
 import pytest
 from commands import moonfed
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
 

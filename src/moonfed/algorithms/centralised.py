@@ -2,20 +2,23 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.rules import LocalRule
+from moonfed.core.rules import LocalRule, Preset
 from moonfed.core.tree import zeros_like
-from moonfed.core.types import InitModel, Optim, PartyInfo, Slots, State, Tensors, Trained, as_tensors
+from moonfed.core.types import InitModel, PartyInfo, Slots, State, StepContext, Tensors, Trained, as_tensors
 
 
 @dataclass(frozen=True)
 class CentralisedLocal(LocalRule):
-    """Plain SGD whose momentum lives on from round to round."""
+    """Plain SGD whose momentum buffers persist from round to round."""
 
-    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
+    def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
         return {"velocity": zeros_like(state.model.weights)}
 
-    def velocity(self, state: State, party: Slots) -> Tensors:
-        return as_tensors(party, "velocity")
+    def velocity(self, state: State, memory: Slots) -> Tensors:
+        return as_tensors(memory, "velocity")
 
-    def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
+    def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
         return {}, {"velocity": trained.velocity}
+
+
+PRESET = Preset("centralised", CentralisedLocal, pooled=True)

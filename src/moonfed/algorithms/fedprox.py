@@ -6,18 +6,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from moonfed.core.rules import LocalRule, setting
-from moonfed.core.types import Outputs, Slots, State, Tensors
+from moonfed.core.rules import LocalRule, Preset, setting
+from moonfed.core.types import Outputs, StepContext, Tensors
 
 
 @dataclass(frozen=True)
 class FedProxLocal(LocalRule):
-    """Cross-entropy plus mu/2 ||w - w_t||^2 over all parameters, buffers left out."""
+    """Cross-entropy plus mu/2 ||w - w_t||^2 over all parameters; buffers are excluded."""
 
     mu: float = setting(0.01, "weight of the proximal term", ge=0)
 
-    def loss(
-        self, out: Outputs, y: Tensor, weights: Tensors, anchors: dict[str, Outputs], state: State, party: Slots
-    ) -> Tensors:
-        far = torch.stack([((w - state.model.weights[k]) ** 2).sum() for k, w in weights.items()]).sum()
-        return {"supervised": cross_entropy(out.logits, y), "proximal": self.mu / 2 * far}
+    def loss(self, out: Outputs, y: Tensor, ctx: StepContext) -> Tensors:
+        start = ctx.state.model.weights
+        distance = torch.stack([((w - start[k]) ** 2).sum() for k, w in ctx.weights.items()]).sum()
+        return {"supervised": cross_entropy(out.logits, y), "proximal": self.mu / 2 * distance}
+
+
+PRESET = Preset("fedprox", FedProxLocal)

@@ -1,5 +1,5 @@
 """MOON (Li, He & Song 2021), eq. 3 and 7: pull the local representation towards the global model's
-and away from those of the party's own last k models."""
+and push it away from those of the party's own last k models."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from moonfed.core.rules import LocalRule, setting
+from moonfed.core.rules import LocalRule, Preset, setting
 from moonfed.core.types import (
     InitModel,
-    Optim,
     Outputs,
     PartyInfo,
     Slots,
     Snapshot,
     State,
+    StepContext,
     Tensors,
     Trained,
     as_snapshot,
@@ -31,29 +31,27 @@ class MoonLocal(LocalRule):
     temperature: float = setting(0.5, "tau, the temperature of the contrastive term", gt=0)
     negatives: int = setting(1, "k, how many of the party's previous models are negatives", ge=1, le=1000)
 
-    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
+    def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
         count = next(iter(state.model.weights.values())).new_zeros(())
         return self._memory([state.model] * self.negatives, count)
 
-    def anchors(self, state: State, party: Slots) -> dict[str, Snapshot]:
-        return {"global": state.model} | {k: as_snapshot(party, k) for k in self._queue()}
+    def anchors(self, state: State, memory: Slots) -> dict[str, Snapshot]:
+        return {"global": state.model} | {k: as_snapshot(memory, k) for k in self._queue()}
 
-    def loss(
-        self, out: Outputs, y: Tensor, weights: Tensors, anchors: dict[str, Outputs], state: State, party: Slots
-    ) -> Tensors:
-        # Column 0 is the positive pair. A slot that is not filled yet takes no part: the first round has no negative
-        # and so, to the bit, FedAvg's step.
-        columns = [anchors["global"], *(anchors[k] for k in self._queue())]
+    def loss(self, out: Outputs, y: Tensor, ctx: StepContext) -> Tensors:
+        # Column 0 is the positive pair. An empty slot of the queue is masked out: the first round has no negative and
+        # its step is FedAvg's, to the bit.
+        columns = [ctx.anchors["global"], *(ctx.anchors[k] for k in self._queue())]
         sims = torch.stack([cosine_similarity(out.projection, a.projection, dim=-1) for a in columns], dim=-1)
-        empty = torch.arange(len(columns), device=sims.device) > as_tensor(party, "count")
+        empty = torch.arange(len(columns), device=sims.device) > as_tensor(ctx.memory, "count")
         logits = (sims / self.temperature).masked_fill(empty, -torch.inf)
         contrast = cross_entropy(logits, torch.zeros_like(y))
         return {"supervised": cross_entropy(out.logits, y), "contrastive": self.mu * contrast}
 
-    def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
-        # Newest first, the oldest falls out; the authors' queue copies one model into all older slots for k >= 3.
-        models = [trained.model, *(as_snapshot(party, k) for k in self._queue())][: self.negatives]
-        count = torch.clamp(as_tensor(party, "count") + 1, max=self.negatives)
+    def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
+        # Newest first, the oldest is dropped; the authors' queue copies one model into all older slots for k >= 3.
+        models = [trained.model, *(as_snapshot(ctx.memory, k) for k in self._queue())][: self.negatives]
+        count = torch.clamp(as_tensor(ctx.memory, "count") + 1, max=self.negatives)
         return {}, self._memory(models, count)
 
     def _memory(self, models: list[Snapshot], count: Tensor) -> Slots:
@@ -62,3 +60,6 @@ class MoonLocal(LocalRule):
 
     def _queue(self) -> list[str]:
         return [f"previous{i}" for i in range(self.negatives)]
+
+
+PRESET = Preset("moon", MoonLocal)

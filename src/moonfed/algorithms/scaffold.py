@@ -1,20 +1,20 @@
-"""SCAFFOLD (Karimireddy et al. 2020), in the form that is right under momentum and unequal parties."""
+"""SCAFFOLD (Karimireddy et al. 2020), in the form that is correct with momentum and parties of unequal size."""
 
 from dataclasses import dataclass
 
-from moonfed.algorithms.fedavg import Average, weighed
-from moonfed.core.rules import LocalRule, Server
+from moonfed.core.rules import Aggregator, LocalRule, Preset
 from moonfed.core.tree import add, prefixed, scale, sub, under, zeros_like
 from moonfed.core.types import (
     InitModel,
-    Optim,
     PartyInfo,
     Population,
     Slots,
     Snapshot,
     State,
+    StepContext,
     Tensors,
     Trained,
+    Update,
     Upload,
     as_tensors,
 )
@@ -22,44 +22,45 @@ from moonfed.core.types import (
 
 @dataclass(frozen=True)
 class ScaffoldLocal(LocalRule):
-    """g <- g - c_i + c before momentum; afterwards c_i is the mean gradient the party really applied."""
+    """g <- g - c_i + c before momentum; afterwards c_i is the mean gradient that the party applied."""
 
     needs = frozenset({"control"})
     gives = frozenset({"control_change"})
 
-    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
+    def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
         return {"control": zeros_like(state.model.weights)}
 
-    def transform_gradient(self, grads: Tensors, state: State, party: Slots) -> Tensors:
-        return add(sub(grads, as_tensors(party, "control")), as_tensors(state.sent, "control"))
+    def transform_gradient(self, grads: Tensors, ctx: StepContext) -> Tensors:
+        return add(sub(grads, as_tensors(ctx.memory, "control")), as_tensors(ctx.state.sent, "control"))
 
-    def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
-        # c_i+ = c_i - c + (x - y) / (lr a_i): a_i in place of the step count, since momentum makes each
-        # gradient count about 1 / (1 - momentum) times.
-        travelled = scale(sub(state.model.weights, trained.model.weights), 1 / (optim.lr * trained.effective_steps))
-        old = as_tensors(party, "control")
-        new = add(sub(old, as_tensors(state.sent, "control")), travelled)
+    def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
+        # c_i+ = c_i - c + (x - y) / (lr a_i): a_i in place of the step count, since with momentum each gradient
+        # counts about 1 / (1 - momentum) times.
+        moved = sub(ctx.state.model.weights, trained.model.weights)
+        applied = scale(moved, 1 / (ctx.optim.lr * trained.effective_steps))
+        old = as_tensors(ctx.memory, "control")
+        new = add(sub(old, as_tensors(ctx.state.sent, "control")), applied)
         return {"control_change": sub(new, old)}, {"control": new}
 
 
 @dataclass(frozen=True)
-class ControlMean(Server):
+class ScaffoldAggregator(Aggregator):
     """FedAvg's mean of models, and c <- c + sum_i (n_i / n) (c_i+ - c_i), n over all parties."""
 
     needs = frozenset({"control_change"})
     gives = frozenset({"control"})
 
-    def init(self, model: Snapshot, fresh: InitModel) -> tuple[Slots, Slots]:
-        return {"control": zeros_like(model.weights)}, {}
+    def init(self, model: Snapshot, init_model: InitModel) -> Slots:
+        return {"control": zeros_like(model.weights)}
 
-    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
-        change = scale(as_tensors(upload.slots, "control_change"), float(facts.rows))
-        return weighed(upload.delta, upload.buffers, share) | prefixed("control", change)
+    def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:
+        change = scale(as_tensors(upload.slots, "control_change"), float(info.rows))
+        return super().contribute(upload, info, share) | prefixed("control", change)
 
-    def step(self, state: State, total: Tensors, population: Population) -> State:
+    def update(self, state: State, total: Tensors, population: Population) -> Update | None:
         change = scale(under("control", total), 1 / population.rows)
-        return (
-            Average()
-            .step(state, total, population)
-            ._replace(sent={"control": add(as_tensors(state.sent, "control"), change)})
-        )
+        update = super().update(state, total, population)
+        return update and update._replace(sent={"control": add(as_tensors(state.sent, "control"), change)})
+
+
+PRESET = Preset("scaffold", ScaffoldLocal, ScaffoldAggregator)

@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.rules import LocalRule, Server
+from moonfed.core.rules import Aggregator, LocalRule, Preset
 from moonfed.core.tree import zeros_like
 from moonfed.core.types import (
     InitModel,
-    Optim,
     PartyInfo,
     Population,
     Slots,
     Snapshot,
     State,
+    StepContext,
     Tensors,
     Trained,
     Upload,
@@ -24,32 +24,37 @@ from moonfed.core.types import (
 class SoloLocal(LocalRule):
     """Plain SGD on the party's own model, with one optimiser from the first round to the last."""
 
-    # Not slots but a promise in both directions: a server that averaged these models would make nonsense of them.
+    # Not a slot but a promise in both directions: a server that averaged these models would make no sense.
     needs = gives = frozenset({"solitude"})
-    own = "model"
 
-    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
-        model = fresh(f"party{facts.party}")
+    def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
+        model = init_model(f"party{info.party}")
         return {"model": model, "velocity": zeros_like(model.weights)}
 
-    def start(self, state: State, party: Slots) -> Snapshot:
-        return as_snapshot(party, "model")
+    def start(self, state: State, memory: Slots) -> Snapshot:
+        return as_snapshot(memory, "model")
 
-    def velocity(self, state: State, party: Slots) -> Tensors:
-        return as_tensors(party, "velocity")
+    def velocity(self, state: State, memory: Slots) -> Tensors:
+        return as_tensors(memory, "velocity")
 
-    def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
+    def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
         return {}, {"model": trained.model, "velocity": trained.velocity}
+
+    def personal(self, state: State, memory: Slots) -> Snapshot:
+        return as_snapshot(memory, "model")
 
 
 @dataclass(frozen=True)
-class Silent(Server):
-    """A server that takes nothing and sends nothing."""
+class SoloAggregator(Aggregator):
+    """A server that receives nothing and sends nothing."""
 
     needs = gives = frozenset({"solitude"})
 
-    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
+    def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:
         return {}
 
-    def step(self, state: State, total: Tensors, population: Population) -> State:
-        return state
+    def update(self, state: State, total: Tensors, population: Population) -> None:
+        return None
+
+
+PRESET = Preset("solo", SoloLocal, SoloAggregator)

@@ -17,7 +17,7 @@ from moonfed.core.seeds import generator
 from moonfed.core.tree import norm, sub
 from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.dataset import Dataset, Recipe
-from moonfed.engines import Job, Options, nets_of, numerics, pick_engine
+from moonfed.engines import Job, EngineOptions, nets_of, numerics, pick_engine
 from moonfed.training.config import Config, make_config
 from moonfed.training.loop import run_rounds
 from moonfed.training.runner import make_jobs
@@ -70,12 +70,12 @@ def _measure(
                     if not augmented and (count != max(profile.trials) or (precision == "fp32" and len(wanted) > 1)):
                         continue
                     say(f"{way} {precision}, {algorithm}, trials: {count}{'' if augmented else ', no augmentation'}")
-                    options = Options(precision, compile=compiled, say=say)
+                    options = EngineOptions(precision, compile=compiled, say=say)
                     found.timings.append(_timing(way, algorithm, data, count, options, profile, plain))
     for width in lanes:
         for way, precision, compiled in wanted[-1:]:
             say(f"{way} {precision}, moon, {width} lanes")
-            found.timings.append(_at_width(way, width, device, Options(precision, width, compiled, say)))
+            found.timings.append(_at_width(way, width, device, EngineOptions(precision, width, compiled, say)))
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Plain:
 
 
 def _plain(algorithm: str, data: Dataset, profile: Profile) -> Plain:
-    bench = _bench(data, Options())
+    bench = _bench(data, EngineOptions())
     trials = _second_round(algorithm, bench, 1, profile.check_epochs)
     jobs, model = _jobs(trials, bench), build(trials[0].spec).to(data.inputs.device)
     with numerics("fp32"):
@@ -112,7 +112,7 @@ def pictures(rows: int, device: torch.device, augmented: bool) -> Dataset:
     return Dataset("noise", images, labels, test, test_labels, 10, *stats, recipe, 64).to(device)
 
 
-def _bench(data: Dataset, options: Options) -> RunContext:
+def _bench(data: Dataset, options: EngineOptions) -> RunContext:
     nets = nets_of(build(net_spec(resolve(_config("fedavg", 0, 1), data), data)).to(data.inputs.device))
     return RunContext(data, nets, pick_engine("stacked", nets, data, options))
 
@@ -133,7 +133,7 @@ def _second_round(algorithm: str, bench: RunContext, trials: int, epochs: int, *
 
 
 def _timing(
-    way: str, algorithm: str, data: Dataset, count: int, options: Options, profile: Profile, plain: Plain
+    way: str, algorithm: str, data: Dataset, count: int, options: EngineOptions, profile: Profile, plain: Plain
 ) -> Timing:
     device = data.inputs.device
     bench = _bench(data, options)
@@ -170,7 +170,7 @@ def _timing(
     )
 
 
-def _checked(way: str, plain: Plain, bench: RunContext, options: Options, count: int = 1) -> float:
+def _checked(way: str, plain: Plain, bench: RunContext, options: EngineOptions, count: int = 1) -> float:
     """Return how far from the plain loop a way ends, with as many trials in the stack; too far is a failure."""
     results = bench.engine.run_cohort(plain.jobs * count)
     gap = _gap(plain, [result.upload.delta for result in results])
@@ -179,7 +179,7 @@ def _checked(way: str, plain: Plain, bench: RunContext, options: Options, count:
     return gap
 
 
-def _elsewhere(way: str, gap: float, options: Options) -> RunFailed:
+def _elsewhere(way: str, gap: float, options: EngineOptions) -> RunFailed:
     return RunFailed(
         f"{way} ended {gap:.2g} of the way gone from where the eager loop ended; "
         f"at most {MAY_DIFFER[options.precision]:g} would be rounding, so no speed is reported"
@@ -191,7 +191,7 @@ def _width(bench: RunContext) -> int | None:
     return getattr(bench.engine, "width", None)
 
 
-def _at_width(way: str, width: int, device: torch.device, options: Options) -> Timing:
+def _at_width(way: str, width: int, device: torch.device, options: EngineOptions) -> Timing:
     """Time as many parties of one size as there are lanes."""
     data = pictures(width * 640, device, True)
     bench = _bench(data, options)

@@ -1,24 +1,29 @@
-"""An algorithm is two small frozen values: a local rule and a server rule."""
+"""The only extension point: an algorithm is a local rule, an aggregator and a server optimiser.
+
+Each is a small frozen dataclass of pure functions. The defaults of the three base classes together are FedAvg.
+"""
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from moonfed.core.errors import UserError
-from moonfed.core.tree import zeros_like
+from moonfed.core.tree import add, prefixed, scale, under, zeros_like
 from moonfed.core.types import (
     InitModel,
-    Optim,
     Outputs,
     PartyInfo,
     Population,
     Slots,
     Snapshot,
     State,
+    StepContext,
     Tensors,
     Trained,
+    Update,
     Upload,
 )
 
@@ -33,104 +38,183 @@ def setting(
     lt: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """Declare a rule's setting: its default, its line of help and its range, which config checks."""
+    """Declare a setting of a rule: default, help text and range; the configuration checks the range."""
     limits = {"ge": ge, "gt": gt, "le": le, "lt": lt}
     return field(default=default, metadata={"help": help, "limits": limits, "choices": choices})
 
 
+@dataclass(frozen=True)
 class LocalRule:
     """What a party does in a round; the defaults are plain SGD on cross-entropy."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # sent slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # upload slots it writes
-    own: ClassVar[str | None] = None  # the slot with the party's own model, where that is what is evaluated
 
-    def init_memory(self, state: State, facts: PartyInfo, fresh: InitModel) -> Slots:
+    def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
         """Make a party's memory at its first participation, in whatever round that is."""
         return {}
 
-    def start(self, state: State, party: Slots) -> Snapshot:
-        """Say where training starts."""
+    def start(self, state: State, memory: Slots) -> Snapshot:
+        """Return the model that training starts from."""
         return state.model
 
-    def velocity(self, state: State, party: Slots) -> Tensors:
-        """Say what SGD's momentum buffers start from: zeros, a new optimiser each round, as published."""
-        return zeros_like(self.start(state, party).weights)
+    def velocity(self, state: State, memory: Slots) -> Tensors:
+        """Return SGD's initial momentum buffers: zeros, a new optimiser per round, as published."""
+        return zeros_like(self.start(state, memory).weights)
 
-    def anchors(self, state: State, party: Slots) -> dict[str, Snapshot]:
-        """Name the frozen models through which the loss wants to see the batch."""
+    def anchors(self, state: State, memory: Slots) -> dict[str, Snapshot]:
+        """Name the frozen models whose outputs for the batch the loss reads."""
         return {}
 
-    def loss(
-        self, out: Outputs, y: Tensor, weights: Tensors, anchors: dict[str, Outputs], state: State, party: Slots
-    ) -> Tensors:
+    def loss(self, out: Outputs, y: Tensor, ctx: StepContext) -> Tensors:
         """Return the named parts of the loss; the engine sums and records them."""
         return {"supervised": cross_entropy(out.logits, y)}
 
-    def transform_gradient(self, grads: Tensors, state: State, party: Slots) -> Tensors:
+    def transform_gradient(self, grads: Tensors, ctx: StepContext) -> Tensors:
         """Change the gradient before it enters the momentum."""
         return grads
 
-    def after_step(self, model: Snapshot, optim: Optim, state: State, party: Slots) -> Snapshot:
-        """Change the model after the step."""
+    def after_step(self, model: Snapshot, ctx: StepContext) -> Snapshot:
+        """Change the model after an SGD step."""
         return model
 
-    def finish(self, trained: Trained, optim: Optim, state: State, party: Slots) -> tuple[Slots, Slots]:
+    def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
         """Return what is uploaded beside the model, and the party's memory for its next round."""
-        return {}, party
+        return {}, ctx.memory
+
+    def personal(self, state: State, memory: Slots) -> Snapshot | None:
+        """Return the party's own model where that, and no global model, is what is evaluated."""
+        return None
 
 
-class Server:
-    """What the server does with a round; a subclass says how the sum of contributions moves the model."""
+@dataclass(frozen=True)
+class Aggregator:
+    """What of the uploads reaches the server; the default is the share-weighted mean (FedAvg)."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # upload slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # sent slots it writes
-    linear: ClassVar[bool] = True  # whether a sum of contributions is enough; if not, combine sees every upload
+    linear: ClassVar[bool] = True  # whether the sum of the contributions suffices; if not, reduce sees every upload
 
-    def init(self, model: Snapshot, fresh: InitModel) -> tuple[Slots, Slots]:
-        """Return what is sent with the first model, and what the server keeps to itself."""
-        return {}, {}
+    def init(self, model: Snapshot, init_model: InitModel) -> Slots:
+        """Return the slots that are sent with the first model."""
+        return {}
 
-    def contribute(self, upload: Upload, facts: PartyInfo, share: float) -> Tensors:
-        """Weigh an upload, at the party, so that a server has only to add."""
-        raise NotImplementedError
+    def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:
+        """Weight an upload, at the party, so that the server only has to add."""
+        return weighted(upload.delta, upload.buffers, share)
 
-    def step(self, state: State, total: Tensors, population: Population) -> State:
-        """Move the state by the sum of the contributions."""
-        raise NotImplementedError
+    def update(self, state: State, total: Tensors, population: Population) -> Update | None:
+        """Turn the sum of the contributions into an update; None leaves the model as it is."""
+        return Update(mean_of("delta", total), mean_buffers(state, total), {})
 
-    def combine(self, state: State, uploads: dict[int, Upload], population: Population) -> State:
-        """Move the state by all uploads, by party, where linear is False: a median is no sum."""
+    def reduce(self, state: State, uploads: dict[int, Upload], population: Population) -> Update:
+        """Turn all uploads, by party, into an update, where linear is False: a median is not a sum."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
+class ServerOptimizer:
+    """How an update moves the global model; the default adds it (SGD with learning rate 1)."""
+
+    def init(self, model: Snapshot) -> Slots:
+        """Return the optimiser's state before the first round; parties never see it."""
+        return {}
+
+    def step(self, state: State, update: Update) -> State:
+        """Move the state by an update."""
+        return moved(state, update.delta, update)
+
+
+@dataclass(frozen=True)
 class Algorithm:
-    """A local rule and a server rule that fit each other."""
+    """A local rule, an aggregator and a server optimiser that fit each other."""
 
     name: str
     local: LocalRule
-    server: Server
+    aggregator: Aggregator = Aggregator()
+    server_optimizer: ServerOptimizer = ServerOptimizer()
 
     def __post_init__(self) -> None:
         for reader, writer, missing in (
-            ("party", "server", self.local.needs - self.server.gives),
-            ("server", "party", self.server.needs - self.local.gives),
+            ("local rule", "server", self.local.needs - self.aggregator.gives),
+            ("server", "local rule", self.aggregator.needs - self.local.gives),
         ):
             if missing:
                 raise UserError(
-                    f"{self.name} does not fit: its {reader} rule reads {', '.join(sorted(missing))}, which its "
-                    f"{writer} rule does not write; leave --server away for the algorithm's own server rule"
+                    f"{self.name} does not fit: its {reader} reads {', '.join(sorted(missing))}, which its "
+                    f"{writer} does not write; omit --server to use the algorithm's own"
                 )
 
+    @property
+    def rules(self) -> tuple[LocalRule, Aggregator, ServerOptimizer]:
+        """The three rules."""
+        return self.local, self.aggregator, self.server_optimizer
 
-def settings_of(rule: LocalRule | Server | type[LocalRule] | type[Server]) -> dict[str, Any]:
+    @property
+    def personal(self) -> bool:
+        """Whether every party keeps a model of its own and there is no global one."""
+        return type(self.local).personal is not LocalRule.personal
+
+
+class Preset(NamedTuple):
+    """A named combination of rules; one per file of algorithms/, aggregators/ and server_optimizers/."""
+
+    name: str
+    local: type[LocalRule] = LocalRule
+    aggregator: type[Aggregator] = Aggregator
+    server_optimizer: type[ServerOptimizer] = ServerOptimizer
+    pooled: bool = False  # whether all rows are in one place: a split with one party
+
+    @property
+    def rules(self) -> tuple[type[LocalRule], type[Aggregator], type[ServerOptimizer]]:
+        """The three rules."""
+        return self.local, self.aggregator, self.server_optimizer
+
+    @property
+    def personal(self) -> bool:
+        """Whether every party keeps a model of its own and there is no global one."""
+        return self.local.personal is not LocalRule.personal
+
+
+Rule = LocalRule | Aggregator | ServerOptimizer
+
+
+def settings_of(rule: Rule | type[Rule]) -> dict[str, Any]:
     """List the declared settings of a rule: name to dataclass field."""
-    found = {f.name: f for f in fields(rule)}  # type: ignore[arg-type]
-    for name, f in found.items():
+    declared = {f.name: f for f in fields(rule)}
+    for name, f in declared.items():
         if f.type not in (float, int, str) or "limits" not in f.metadata:
             raise TypeError(
                 f"{rule}.{name}: a rule's setting is a float, an int or a str declared with setting(), in a file "
                 "without 'from __future__ import annotations'"
             )
-    return found
+    return declared
+
+
+def weighted(delta: Tensors, buffers: Tensors, share: float) -> Tensors:
+    """Multiply an update and its buffers by a share; shares need not sum to one over the cohort."""
+    unit = next(iter(delta.values()))
+    floats = {k: v.to(unit.dtype) for k, v in buffers.items()}
+    weight = torch.tensor(share, dtype=unit.dtype, device=unit.device)
+    return prefixed("delta", scale(delta, share)) | prefixed("buffers", scale(floats, share)) | {"share": weight}
+
+
+def mean_of(name: str, total: Tensors) -> Tensors:
+    """Divide the summed entries below a name by the summed shares."""
+    return {k: v / total["share"] for k, v in under(name, total).items()}
+
+
+def mean_buffers(state: State, total: Tensors) -> Tensors:
+    """Return the plain mean of the parties' buffers, each in its own type."""
+    means = mean_of("buffers", total)
+    return {k: _like(v, means[k]) for k, v in state.model.buffers.items()}
+
+
+def moved(state: State, step: Tensors, update: Update) -> State:
+    """Add a step to the weights and take over the buffers and sent slots of an update."""
+    model = Snapshot(add(state.model.weights, step), update.buffers)
+    return state._replace(model=model, sent=state.sent | update.sent)
+
+
+def _like(old: Tensor, mean: Tensor) -> Tensor:
+    return mean.to(old.dtype) if old.is_floating_point() else mean.round().to(old.dtype)

@@ -19,15 +19,15 @@ Slots: TypeAlias = dict[str, Snapshot | Tensors | Tensor]
 """What a rule remembers, by name."""
 
 InitModel: TypeAlias = Callable[[str], Snapshot]
-"""fresh(name) makes the trial's random model of that name; the same name always gives the same model."""
+"""init_model(name) makes the trial's random model of that name; the same name always gives the same model."""
 
 
 class State(NamedTuple):
-    """What the server holds between rounds: parties see model and sent, never kept."""
+    """What the server holds between rounds: parties see model and sent, never server_state."""
 
     model: Snapshot
     sent: Slots
-    kept: Slots
+    server_state: Slots
 
 
 class PartyInfo(NamedTuple):
@@ -39,14 +39,14 @@ class PartyInfo(NamedTuple):
 
 
 class Population(NamedTuple):
-    """What a server rule may know of all the parties together."""
+    """What an aggregator may know of all parties together."""
 
     parties: int
     rows: int
 
 
 class Outputs(NamedTuple):
-    """What a model says of a batch; without a projection head, projection is features."""
+    """A model's outputs for a batch; without a projection head, projection is features."""
 
     features: Tensor  # [batch, feature]
     projection: Tensor  # [batch, projection]
@@ -59,6 +59,17 @@ class Optim(NamedTuple):
     lr: Tensor
     momentum: Tensor
     weight_decay: Tensor
+    max_grad_norm: Tensor  # read only where clipping is on
+
+
+class StepContext(NamedTuple):
+    """Everything a local rule may read in a step; a new field breaks no rule."""
+
+    weights: Tensors  # of the party's model, before the step
+    anchors: dict[str, Outputs]  # outputs of the anchors for the batch; in loss only
+    state: State  # what the server sent; server_state is empty
+    memory: Slots
+    optim: Optim
 
 
 class Trained(NamedTuple):
@@ -71,13 +82,21 @@ class Trained(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """What a party has to say at the end of its round."""
+    """What a party sends at the end of its round."""
 
     delta: Tensors  # trained weights minus the round's global weights
     buffers: Tensors
     slots: Slots
     steps: int
     effective_steps: float
+
+
+class Update(NamedTuple):
+    """What an aggregator makes of a cohort's uploads."""
+
+    delta: Tensors  # how the weights should move
+    buffers: Tensors  # the new buffers
+    sent: Slots  # slots that are sent from now on, beside those that are sent already
 
 
 def as_snapshot(slots: Slots, name: str) -> Snapshot:

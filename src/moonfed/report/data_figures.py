@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable
 from functools import lru_cache
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import ReaderOptions, read_dataset

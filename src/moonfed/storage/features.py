@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_tensors
 from moonfed.core.seeds import generator
@@ -13,7 +13,7 @@ from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
 from moonfed.engines import nets_of
-from moonfed.engines.step import look
+from moonfed.engines.step import forward_anchor
 from moonfed.models.custom import CustomEncoder
 from moonfed.storage.checkpoint import Checkpoint
 from moonfed.storage.run_folder import FINAL
@@ -68,5 +68,5 @@ def as_model(net: nn.Module, tensors: Tensors, record: RunRecord) -> Snapshot:
 def features(net: nn.Module, model: Snapshot, data: Dataset, rows: Tensor) -> Tensor:
     """See test rows through a model's encoder: [row, feature], on the CPU."""
     dtype = next(iter(model.weights.values())).dtype
-    parts = [look(net, model, normalise(data, data.test_inputs[part], dtype)).features for part in rows.split(BATCH)]
+    parts = [forward_anchor(net, model, normalise(data, data.test_inputs[part], dtype)).features for part in rows.split(BATCH)]
     return torch.cat(parts).cpu()

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.core.types import Tensors

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from moonfed.algorithms import ALGORITHMS, SERVERS
+from moonfed.training.registry import ALGORITHMS, SERVERS
 from moonfed.core.errors import UserError, unknown
 from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS

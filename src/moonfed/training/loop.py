@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 from moonfed.core.tree import add, finite, nbytes
 from moonfed.core.types import Slots, State, Tensors, Upload
 from moonfed.engines import JobResult

@@ -1,10 +1,18 @@
-"""From the names and values in a config to the two rules of an algorithm."""
+"""Every algorithm by name, collected from the files of algorithms/, aggregators/ and server_optimizers/.
 
-from typing import Any
+A new algorithm is one file with a PRESET: Python names, flags, help and the tables of the docs follow from it.
+"""
 
-from moonfed.algorithms import ALGORITHMS, SERVERS
+import pkgutil
+from collections.abc import Iterable, Sequence
+from dataclasses import Field
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from moonfed import aggregators, algorithms, server_optimizers
 from moonfed.core.errors import UserError, unknown
-from moonfed.core.rules import Algorithm, LocalRule, Server, settings_of
+from moonfed.core.rules import Aggregator, Algorithm, Preset, Rule, ServerOptimizer, settings_of
 
 RuleOptions = dict[str, Any]
 
@@ -12,68 +20,108 @@ KINDS: dict[Any, str] = {float: "a number", int: "a whole number", str: "a word"
 SIGNS = {"ge": (">=", float.__ge__), "gt": (">", float.__gt__), "le": ("<=", float.__le__), "lt": ("<", float.__lt__)}
 
 
-def rules_of(name: str, server: str | None) -> tuple[type[LocalRule], type[Server]]:
-    """Look up the two rules of an algorithm."""
+class ServerRules(NamedTuple):
+    """The server's side of a preset, which --server can combine with another local rule."""
+
+    aggregator: type[Aggregator]
+    server_optimizer: type[ServerOptimizer]
+
+
+def collect(rooms: Sequence[ModuleType]) -> dict[str, Preset]:
+    """Import every file of some rooms and collect their presets, sorted by name."""
+    presets: dict[str, Preset] = {}
+    for room in rooms:
+        for module in pkgutil.iter_modules(room.__path__):
+            preset: Preset = import_module(f"{room.__name__}.{module.name}").PRESET
+            if preset.name in presets:
+                raise ValueError(f"two files register the name {preset.name}; {room.__name__}.{module.name} is one")
+            presets[preset.name] = preset
+    check_settings(presets.values())
+    return dict(sorted(presets.items()))
+
+
+def check_settings(presets: Iterable[Preset]) -> None:
+    """Refuse a setting that a local rule, an aggregator or a server optimiser share: a combination could not tell."""
+    owners: dict[str, tuple[int, str]] = {}
+    for preset in presets:
+        for role, rule in enumerate(preset.rules):
+            for name in settings_of(rule):
+                other, owner = owners.setdefault(name, (role, rule.__name__))
+                if other != role:
+                    raise ValueError(f"{rule.__name__} and {owner} both declare {name}; rename one of them")
+
+
+ALGORITHMS = collect((algorithms, aggregators, server_optimizers))
+SERVERS = {
+    name: ServerRules(preset.aggregator, preset.server_optimizer)
+    for name, preset in ALGORITHMS.items()
+    if name == "fedavg" or (preset.aggregator, preset.server_optimizer) != (Aggregator, ServerOptimizer)
+}
+
+
+def preset_of(name: str, server: str | None = None) -> Preset:
+    """Look up an algorithm, with the server's side of another one if that is asked for."""
     if name not in ALGORITHMS:
         raise unknown("algorithm", name, ALGORITHMS)
-    if server is not None and server not in SERVERS:
+    if server is None:
+        return ALGORITHMS[name]
+    if server not in SERVERS:
         raise unknown("server rule", server, SERVERS)
-    pair = ALGORITHMS[name]
-    return pair.local, SERVERS[server] if server else pair.server
+    return ALGORITHMS[name]._replace(name=full_name(name, server), **SERVERS[server]._asdict())
 
 
 def check_options(name: str, server: str | None, options: RuleOptions) -> RuleOptions:
     """Check the settings of an algorithm's rules and fill in the defaults."""
-    declared = {k: f for rule in rules_of(name, server) for k, f in settings_of(rule).items()}
+    preset = preset_of(name, server)
+    declared = {k: f for rule in preset.rules for k, f in settings_of(rule).items()}
     for key in options:
         if key not in declared:
-            raise _surplus(name, server, key, declared)
-    return {k: _checked(name, f, options.get(k, f.default)) for k, f in declared.items()}
+            raise _unknown_setting(preset.name, key, declared)
+    return {k: _check_option(name, f, options.get(k, f.default)) for k, f in declared.items()}
 
 
 def make_algorithm(name: str, server: str | None, options: RuleOptions) -> Algorithm:
     """Make an algorithm from checked options."""
-    local, serving = rules_of(name, server)
-    made = [rule(**{k: options[k] for k in settings_of(rule)}) for rule in (local, serving)]
-    return Algorithm(full_name(name, server), *made)  # type: ignore[arg-type]
+    preset = preset_of(name, server)
+    local, aggregator, optimizer = preset.rules
+
+    def values(rule: type[Rule]) -> RuleOptions:
+        return {k: options[k] for k in settings_of(rule)}
+
+    return Algorithm(preset.name, local(**values(local)), aggregator(**values(aggregator)), optimizer(**values(optimizer)))
 
 
 def full_name(name: str, server: str | None) -> str:
-    """Name the pair: moon, or moon+fedavgm."""
+    """Name a combination: moon, or moon+fedavgm."""
     return name if server is None else f"{name}+{server}"
 
 
-def all_settings() -> dict[str, list[tuple[str, Any]]]:
+def all_settings() -> dict[str, list[tuple[str, Field[Any]]]]:
     """List every setting of every rule: name to (algorithm, field) pairs."""
-    found: dict[str, list[tuple[str, Any]]] = {}
-    for algorithm, pair in ALGORITHMS.items():
-        for rule in (pair.local, pair.server):
+    found: dict[str, list[tuple[str, Field[Any]]]] = {}
+    for algorithm, preset in ALGORITHMS.items():
+        for rule in preset.rules:
             for name, field in settings_of(rule).items():
                 found.setdefault(name, []).append((algorithm, field))
     return found
 
 
-def _surplus(name: str, server: str | None, key: str, declared: dict[str, Any]) -> UserError:
-    elsewhere = [algorithm for algorithm, _ in all_settings().get(key, [])]
-    has = f"its settings: {', '.join(sorted(declared))}" if declared else "it has no settings of its own"
-    if elsewhere:
-        return UserError(f"{full_name(name, server)} takes no {key} ({', '.join(elsewhere)} would); {has}")
-    return (
-        unknown(f"setting of {full_name(name, server)}", key, declared)
-        if declared
-        else UserError(f'no setting "{key}" of {full_name(name, server)}; {has}')
-    )
+def _unknown_setting(name: str, key: str, declared: dict[str, Any]) -> UserError:
+    owners = [algorithm for algorithm, _ in all_settings().get(key, [])]
+    known = f"its settings: {', '.join(sorted(declared))}" if declared else "it has no settings of its own"
+    if owners:
+        return UserError(f"{name} has no setting {key} ({', '.join(owners)} has); {known}")
+    return unknown(f"setting of {name}", key, declared) if declared else UserError(f'no setting "{key}" of {name}; {known}')
 
 
-def _checked(name: str, field: Any, value: Any) -> Any:
+def _check_option(name: str, field: Any, value: Any) -> Any:
     kind, flag = field.type, "--" + field.name.replace("_", "-")
-    needs = KINDS[kind]
     try:
         if isinstance(value, bool) or (kind is int and float(value) != int(float(value))):
             raise ValueError
         value = kind(float(value)) if kind is int else kind(value)
     except (TypeError, ValueError, OverflowError):
-        raise UserError(f"{name}.{field.name} needs {needs}, got {value!r}; set it with {flag}") from None
+        raise UserError(f"{name}.{field.name} needs {KINDS[kind]}, got {value!r}; set it with {flag}") from None
     choices, limits = field.metadata["choices"], field.metadata["limits"]
     if choices and value not in choices:
         raise unknown(f"{name}.{field.name}", value, choices)

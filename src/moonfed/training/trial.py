@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.core.rules import Algorithm
 from moonfed.core.seeds import torch_seeded
@@ -16,7 +16,7 @@ from moonfed.core.types import PartyInfo, Population, Slots, Snapshot, State, Te
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.partition import Rows, Split, class_counts, partition
 from moonfed.data.readers import read_dataset
-from moonfed.engines import Engine, Nets, Options, nets_of, pick_device, pick_engine, pick_precision
+from moonfed.engines import Engine, Nets, EngineOptions, nets_of, pick_device, pick_engine, pick_precision
 from moonfed.models import ENCODERS, EncoderSpec, Model, other_tensors, trained_tensors
 from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measured
 from moonfed.training.cohort import Cohorts
@@ -166,7 +166,7 @@ def open_context(
     steps = trials * config.train.rounds * config.train.epochs * len(data.labels) // resolved.train.batch
     long_enough = config.cohort.fraction * steps >= COMPILING_PAYS
     asked = resolved.run.precision if config.run.precision == "auto" else config.run.precision
-    options = Options(asked, config.run.lanes, config.run.compile and long_enough, say)
+    options = EngineOptions(asked, config.run.lanes, config.run.compile and long_enough, say)
     return RunContext(data, nets, pick_engine(config.run.engine, nets, data, options), own)
 
 

@@ -1,5 +1,6 @@
 """A stack on a GPU: its look and its step compiled, captured once as CUDA graphs and replayed without Python."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from moonfed.data.batches import BatchPlan
 from moonfed.engines.stacked.graph_cache import flat_graph
 from moonfed.engines.stacked.lanes import LaneState, Stack, StackSpec, see
 from moonfed.engines.step import step
+
+logger = logging.getLogger(__name__)
 
 
 class CannotCapture(Exception):
@@ -28,7 +31,7 @@ class GraphedStack(Stack):
         chunk: int,
         like: LaneState,
         window: BatchPlan,
-        compile: Callable[[str], None] | None,
+        compile: bool,
     ) -> None:
         super().__init__(work, width, chunk, like)
         self.compile = compile
@@ -59,7 +62,7 @@ class GraphedStack(Stack):
             before = copied(self.held.carry)
             now = tree_map(lambda t: t[:, 0], self.seen)
             work, held = self.work, self.held
-            _, parts = step(work.nets.training, work.local, held.carry, now, held.fixed, work.each)
+            _, parts = step(work.nets.training, work.local, held.carry, now, held.fixed, work.clip, work.each)
             self.parts = {k: v.new_zeros(self.width, self.chunk) for k, v in parts.items()}
             trees = (self.held.carry, self.held.fixed, self.seen, self.parts, self.place)
             self.stepping = self._captured("step", _step, trees)
@@ -78,14 +81,14 @@ class GraphedStack(Stack):
             act(self.work, *trees)
 
         acting = plain
-        if self.compile is not None:
-            self.compile(f"compiling the {name} of {self.width} lanes; this takes up to a minute, once on a machine")
+        if self.compile:
+            logger.info(f"compiling the {name} of {self.width} lanes; this takes up to a minute, once on a machine")
             try:
                 acting = compiled(lambda *trees: act(self.work, *trees), trees)
                 acting()
             except Exception as error:  # whatever the compiler cannot do, the plain operations can
                 acting = plain
-                self.compile(f"the {name} runs uncompiled: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+                logger.info(f"the {name} runs uncompiled: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
         try:
             return self._capture(acting)
         except torch.OutOfMemoryError:
@@ -131,7 +134,7 @@ def _look(work: StackSpec, anchors: Any, window: BatchPlan, seen: Any) -> None:
 def _step(work: StackSpec, carry: Any, fixed: Any, seen: Any, parts: Tensors, place: Tensor) -> None:
     # An index that is a tensor of one element does not make the GPU wait.
     now = tree_map(lambda t: t.index_select(1, place).squeeze(1), seen)
-    after, losses = step(work.nets.training, work.local, carry, now, fixed, work.each)
+    after, losses = step(work.nets.training, work.local, carry, now, fixed, work.clip, work.each)
     _write(carry, after)
     for k, v in losses.items():
         parts[k].index_copy_(1, place, v[:, None])

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from moonfed.core.tree import tree_map
+from moonfed.engines.base import Nets
 from moonfed.engines.cuda.fp16_conv import HalfConvolutions
-from moonfed.engines.step import Nets
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 

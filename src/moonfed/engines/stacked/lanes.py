@@ -15,10 +15,11 @@ from moonfed.core.types import Outputs, Snapshot, Tensors
 from moonfed.data.augment import gather, normalise
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
+from moonfed.engines.base import Nets
 from moonfed.engines.dropout import begin_step
 from moonfed.engines.stacked.graph_cache import Traces
 from moonfed.engines.stacked.layout import SideBySide
-from moonfed.engines.step import Carry, Each, Fixed, Nets, Seen, look, step
+from moonfed.engines.step import Batch, Carry, Each, Fixed, forward_anchor, step
 
 CACHE = 6 * 2**20  # bytes of the widest layer of all lanes: with more, a CPU waits for its memory
 PIECE = 512  # rows of a party that make a lane where anchors are asked about all of them
@@ -33,6 +34,7 @@ class StackSpec(NamedTuple):
     local: LocalRule
     lanes: SideBySide | None  # None: one lane, without vmap
     widest: int  # numbers in the net's widest layer, for one row
+    clip: bool = False  # whether gradients are clipped
     key: Hashable = None  # what decides a step besides numbers and shapes; None: not to be written down
     traces: Traces | None = None
 
@@ -57,7 +59,7 @@ class Stack:
         self.work, self.width, self.chunk = work, width, chunk
         self.held: LaneState = tree_map(lambda t: t.new_zeros(width, *t.shape), like)
         self.tables: Tables | None = None
-        self.seen: Seen | None = None
+        self.seen: Batch | None = None
         self.losses: list[Tensors] = []
 
     def begin(self, rows: int | None) -> None:
@@ -91,8 +93,8 @@ class Stack:
         if work.lanes is None:
             begin_step(work.nets.training, now.key)
 
-        def act(carry: Carry, now: Seen, fixed: Fixed) -> tuple[Carry, Tensors]:
-            return step(work.nets.training, work.local, carry, now, fixed, work.each)
+        def act(carry: Carry, now: Batch, fixed: Fixed) -> tuple[Carry, Tensors]:
+            return step(work.nets.training, work.local, carry, now, fixed, work.clip, work.each)
 
         trees = (held.carry, now, held.fixed)
         carry, parts = act(*trees) if work.traces is None else work.traces.run(work.key, act, trees)
@@ -126,7 +128,7 @@ class Tables:
 def ask(work: StackSpec, anchors: Sequence[dict[str, Snapshot]], rows: Sequence[Tensor]) -> list[dict[str, Outputs]]:
     """See parties' rows as they are through their anchors: on a GPU in pieces, many side by side."""
     widest = max(work.widest, work.data.inputs[0].numel())
-    weights = sum(p.numel() for p in work.nets.frozen.parameters())
+    weights = sum(p.numel() for p in work.nets.inference.parameters())
     if rows[0].is_cuda and work.lanes is not None:
         sizes = side_by_side(max(map(len, rows)), BULK // 8, widest, weights)
         return ask_in_pieces(work, anchors, rows, *sizes)
@@ -153,7 +155,7 @@ def ask_in_pieces(
 ) -> list[dict[str, Outputs]]:
     """See parties' rows through their anchors in pieces of one length, each a lane of its own."""
     dtype = next(iter(work.nets.training.parameters())).dtype
-    looks = work.each(partial(look, work.nets.frozen))
+    looks = work.each(partial(forward_anchor, work.nets.inference))
     pieces = [(party, some) for party, own in enumerate(rows) for some in own.split(length)]
     looked: list[dict[str, Outputs]] = []
     for first in range(0, len(pieces), at_once):
@@ -173,14 +175,14 @@ def _part(tree: Any, begin: int, end: int) -> Any:
 
 
 @torch.no_grad()
-def see(work: StackSpec, anchors: dict[str, Snapshot], plan: BatchPlan, through_anchors: bool) -> Seen:
+def see(work: StackSpec, anchors: dict[str, Snapshot], plan: BatchPlan, through_anchors: bool) -> Batch:
     """Gather and augment a chunk, and look at it through the anchors in bulk: [lane, step, batch, ...]."""
     dtype = next(iter(work.nets.training.parameters())).dtype
     x, y = gather(work.data, plan, dtype, work.lanes.lay if work.lanes else None)
     if not through_anchors:
-        return Seen(x, y, {}, plan.keys)
+        return Batch(x, y, {}, plan.keys)
     at_once = max(1, (BULK if x.is_cuda else CACHE // 4) // (x.shape[0] * x.shape[2] * work.widest))
-    looks = work.each(partial(look, work.nets.frozen))
+    looks = work.each(partial(forward_anchor, work.nets.inference))
 
     def through(anchor: Snapshot, piece: Tensor) -> Outputs:
         trees = (anchor, piece.flatten(1, 2))
@@ -189,7 +191,7 @@ def see(work: StackSpec, anchors: dict[str, Snapshot], plan: BatchPlan, through_
     seen_by = {k: [through(a, piece) for piece in x.split(at_once, 1)] for k, a in anchors.items()}
     joined = {k: (torch.cat(parts, 1) for parts in zip(*pieces, strict=True)) for k, pieces in seen_by.items()}
     said = {k: Outputs(*(part.unflatten(1, y.shape[1:]) for part in out)) for k, out in joined.items()}
-    return Seen(x, y, said, plan.keys)
+    return Batch(x, y, said, plan.keys)
 
 
 def _lone(of_one: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from moonfed.algorithms import ALGORITHMS
+from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.models.custom import is_custom
 from moonfed.training.config import Config, Section, flag_in

@@ -1,0 +1,20 @@
+"""The coordinate-wise median (Yin et al. 2018): a minority cannot move an entry beyond the other parties' values."""
+
+from dataclasses import dataclass
+
+from moonfed.aggregators.trimmed_mean import trimmed
+from moonfed.core.rules import Aggregator, Preset
+from moonfed.core.types import Population, State, Update, Upload
+
+
+@dataclass(frozen=True)
+class MedianAggregator(Aggregator):
+    """Per entry, the middle value, or the mean of the two middle ones; each party counts once, buffers alike."""
+
+    linear = False
+
+    def reduce(self, state: State, uploads: dict[int, Upload], population: Population) -> Update:
+        return trimmed(uploads, (len(uploads) - 1) // 2)
+
+
+PRESET = Preset("median", aggregator=MedianAggregator)

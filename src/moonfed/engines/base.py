@@ -1,0 +1,79 @@
+"""What every engine takes and returns: jobs in, results out."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import nn
+
+from moonfed.core.rules import LocalRule
+from moonfed.core.types import Slots, State, Tensors, Upload
+from moonfed.data.batches import BatchPlan
+from moonfed.models import frozen_parts
+
+
+@dataclass(frozen=True)
+class Job:
+    """One party's round of one trial, ready to run."""
+
+    party: int
+    local: LocalRule
+    state: State
+    memory: Slots
+    plan: BatchPlan
+    lr: float
+    momentum: float
+    weight_decay: float
+    probe: BatchPlan | None = None  # batches on which gamma is measured, if it is
+    max_grad_norm: float = 0.0  # gradients are clipped to this norm; 0: never
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What a job returns."""
+
+    upload: Upload
+    memory: Slots
+    losses: Tensors  # each named part of the loss: [step], on the CPU
+    gamma: float | None = None  # norm of the local gradient after the round over before
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How an engine executes its jobs; results are equal to the rounding of the precision."""
+
+    precision: str = "fp32"
+    lanes: int = 0  # maximum number; 0: as many as pay off
+    compile: bool = False
+
+
+class Nets(NamedTuple):
+    """The network twice, as code without trainable weights: for steps, and for anchors and evaluation."""
+
+    training: nn.Module
+    inference: nn.Module
+
+
+class Engine(Protocol):
+    """Trains the parties of a round."""
+
+    def run_cohort(self, jobs: Sequence[Job]) -> list[JobResult]:
+        """Train every job's party; results are in the order of the jobs."""
+        ...
+
+
+def nets_of(model: nn.Module) -> Nets:
+    """Copy a model's code for training and for inference; of its weights only frozen ones matter."""
+    training = copy.deepcopy(model).train()
+    for part in frozen_parts(training):
+        part.eval()
+    return Nets(training.requires_grad_(False), copy.deepcopy(model).requires_grad_(False).eval())
+
+
+def pick_device(name: str) -> torch.device:
+    """Turn a device setting into a device; auto is the GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
