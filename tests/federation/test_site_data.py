@@ -24,7 +24,8 @@ from moonfed.federation.pki.home_folders import Home, SitePlace, SiteSettings, m
 from moonfed.federation.protocol.request import Note
 from moonfed.federation.site.trainer import Site
 from moonfed.training.config import Config, make_config
-from moonfed.training.trial import resolve, split_rows
+from moonfed.training.resolve import resolve
+from moonfed.training.trial import split_rows
 
 LIMITS = FederationSettings(deadline=1, patience=0, attempts=1)  # type: ignore[call-arg]
 NAMES = ("a", "b", "c")

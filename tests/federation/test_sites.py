@@ -199,7 +199,8 @@ def test_shares_are_those_of_the_sites_that_answered(tmp_path: Path):
 def world_start(world: World) -> Tensors:
     """The first global model of a world."""
     from moonfed.data.catalog.digits import digits
-    from moonfed.training.trial import fresh_model, net_spec, resolve
+    from moonfed.training.network import net_spec
+    from moonfed.training.resolve import resolve
 
     data = digits()
     return fresh_model(net_spec(resolve(world.config, data), data), 0, "model", torch.device("cpu")).weights

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from moonfed import algorithms
 from moonfed.algorithms import ALGORITHMS, Pair
-from moonfed.core.rules import LocalRule, Aggregator
+from moonfed.core.rules import Aggregator, LocalRule
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-algorithm.md").read_text(encoding="utf-8")

@@ -2,14 +2,15 @@
 
 import pytest
 import torch
-from worlds import bench_for, gap, run_one, same_bits, settings
+from worlds import context_for, gap, run_one, same_bits, settings
 
-from moonfed.training.registry import ALGORITHMS, SERVERS
 from moonfed.core.errors import UserError
 from moonfed.core.rules import Algorithm
 from moonfed.core.tree import tree_map
+from moonfed.training.registry import ALGORITHMS, SERVERS, preset_of
+from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import resolve, set_up
+from moonfed.training.trial import new_trial
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
@@ -25,29 +26,29 @@ def test_the_same_seed_gives_the_same_bits(name, engine):
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_a_round_leaves_its_inputs_untouched(name, engine):
     config = settings(name, train__rounds=2, model__norm="batch")
-    bench = bench_for(config, engine)
-    trial = set_up(resolve(config, bench.data), bench)
+    bench = context_for(config, engine)
+    trial = new_trial(resolve(config, bench.data), bench)
     jobs = make_jobs(trial, bench)
-    before = tree_map(torch.clone, (jobs[0].state, jobs[0].slots, jobs[0].plan))
+    before = tree_map(torch.clone, (jobs[0].state, jobs[0].memory, jobs[0].plan))
     done = bench.engine.run_cohort(jobs)
-    server = trial.algorithm.server
+    server = trial.algorithm.aggregator
     for _ in range(2):
         upload = tree_map(torch.clone, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
         if server.linear:
-            part = server.contribute(done[0].upload, trial.facts[0], 3.0)
-            server.step(trial.state, part, trial.population)
+            part = server.contribute(done[0].upload, trial.spec.infos[0], 3.0)
+            server.step(trial.state, part, trial.spec.population)
         else:
-            server.reduce(trial.state, {0: done[0].upload}, trial.population)
+            server.reduce(trial.state, {0: done[0].upload}, trial.spec.population)
         assert same_bits(upload, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
-    assert same_bits(before, (jobs[0].state, jobs[0].slots, jobs[0].plan))
+    assert same_bits(before, (jobs[0].state, jobs[0].memory, jobs[0].plan))
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 @pytest.mark.parametrize("name", ["fedavg", "moon", "scaffold"])
 def test_the_order_of_the_parties_does_not_matter(name, engine):
     config = settings(name)
-    bench = bench_for(config, engine)
-    trial = set_up(resolve(config, bench.data), bench)
+    bench = context_for(config, engine)
+    trial = new_trial(resolve(config, bench.data), bench)
     jobs = make_jobs(trial, bench)
     forth = {job.party: d for job, d in zip(jobs, bench.engine.run_cohort(jobs), strict=True)}
     back = {job.party: d for job, d in zip(jobs[::-1], bench.engine.run_cohort(jobs[::-1]), strict=True)}
@@ -58,8 +59,9 @@ def test_the_order_of_the_parties_does_not_matter(name, engine):
 @pytest.mark.parametrize("server", sorted(SERVERS))
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_every_pair_of_rules_either_runs_or_is_refused_by_name(name, server):
-    local, serving = ALGORITHMS[name].local(), SERVERS[server]()
-    fits = local.needs <= serving.gives and serving.needs <= local.gives
+    preset = preset_of(name, server)
+    local, server_side = preset.local, preset.aggregator
+    fits = local.needs <= server_side.gives and server_side.needs <= local.gives
     if fits:
         run_one(settings(name, algorithm__server=server, train__rounds=2))
     else:

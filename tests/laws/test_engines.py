@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from worlds import bench_for, gap, run_one, settings, some_digits, some_sounds, some_texts, trained
+from worlds import context_for, gap, run_one, settings, some_digits, some_sounds, some_texts, trained
 
-from moonfed.training.registry import ALGORITHMS
 from moonfed.core.tree import tree_map
 from moonfed.data.dataset import Recipe
-from moonfed.engines import pick_engine
+from moonfed.engines import EngineOptions, pick_engine
 from moonfed.engines.stacked.stacked_engine import Stacked
-from moonfed.engines.step import DEFAULT_OPTIONS, EngineOptions
 from moonfed.training.loop import run_rounds
+from moonfed.training.registry import ALGORITHMS
+from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import resolve, set_up
+from moonfed.training.trial import new_trial
 
 NORMS = ["none", "group", "batch"]
 
@@ -47,9 +47,9 @@ def test_stacked_equals_sequential_for_texts_and_sounds_side_by_side(float64, en
     config = settings(name, model__model=encoder, model__norm=norm, train__rounds=2)
     said: list[str] = []
     one = run_one(config, "sequential", data)
-    bench = bench_for(config, "stacked", data)
+    bench = context_for(config, "stacked", data)
     bench = bench._replace(engine=Stacked(bench.nets, data, EngineOptions(say=said.append)))
-    two = set_up(resolve(config, data), bench)
+    two = new_trial(resolve(config, data), bench)
     run_rounds([two], bench, lambda trial, settled: None)
     assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-10
     assert not said, "the parties trained side by side"
@@ -116,17 +116,19 @@ def test_partial_work_ends_each_lane_at_its_own_step(float64):
 def test_a_lane_longer_than_a_chunk_sees_every_step_of_its_plan():
     config = resolve(settings("fedavg", train__epochs=9, data__parties=2), some_digits())
     for engine in ("sequential", "stacked"):
-        bench = bench_for(config, engine)
-        trial = set_up(config, bench)
+        bench = context_for(config, engine)
+        trial = new_trial(config, bench)
         jobs = make_jobs(trial, bench)
         for job, done in zip(jobs, bench.engine.run_cohort(jobs), strict=True):
-            assert len(done.losses["supervised"]) == done.upload.steps == 9 * (len(trial.parts[job.party]) // 8) > 32
+            assert (
+                len(done.losses["supervised"]) == done.upload.steps == 9 * (len(trial.spec.parts[job.party]) // 8) > 32
+            )
 
 
 @pytest.mark.parametrize(("encoder", "lanes"), [("cnn", 0), ("resnet18", 1)])
 def test_auto_stacks_small_nets_and_takes_large_ones_in_turn(encoder, lanes):
-    bench = bench_for(settings("fedavg", model__model=encoder))
-    engine = pick_engine("auto", bench.nets, bench.data, DEFAULT_OPTIONS)
+    bench = context_for(settings("fedavg", model__model=encoder))
+    engine = pick_engine("auto", bench.nets, bench.data, EngineOptions())
     assert isinstance(engine, Stacked)
     assert engine.options.lanes == lanes
 

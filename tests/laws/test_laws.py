@@ -2,23 +2,23 @@
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import nn
 from torch.func import grad
-from worlds import bench_for, gap, run_one, same_bits, settings, some_digits, trained
+from worlds import context_for, gap, run, run_one, same_bits, settings, some_digits, trained
 
 from moonfed.algorithms.moon import MoonLocal
 from moonfed.algorithms.moon_l2 import MoonL2Local
 from moonfed.core.rules import LocalRule, settings_of
 from moonfed.core.tree import add, leaves, scale, sub
-from moonfed.core.types import Outputs, Slots, State, as_snapshot, as_tensor, as_tensors
+from moonfed.core.types import Outputs, Slots, State, StepContext, as_snapshot, as_tensor, as_tensors
 from moonfed.data.augment import gather
 from moonfed.data.batches import draw_plan
-from moonfed.training.loop import run_rounds
-from moonfed.training.trial import build, net_spec, set_up
+from moonfed.training.network import build, net_spec
+from moonfed.training.trial import new_trial
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
@@ -62,6 +62,11 @@ def test_fednova_with_equal_steps_is_fedavg(float64):
     assert gap(plain.state.model, run_one(settings("fednova", **even)).state.model) < 1e-12
 
 
+def context_of(anchors, state, memory):
+    """What a loss reads in a step: outputs of the anchors, the server's state and the party's memory."""
+    return StepContext({}, anchors, state, memory, None)  # type: ignore[arg-type]
+
+
 def test_equal_anchors_cost_ln_2_and_push_nowhere(float64):
     """Paper, section 3.3.2: where z_glob = z_prev the contrastive loss is -log 1/2, a constant."""
     rng = torch.Generator().manual_seed(1)
@@ -73,7 +78,7 @@ def test_equal_anchors_cost_ln_2_and_push_nowhere(float64):
     def contrast(projection):
         out = Outputs(projection, projection, torch.zeros(12, 4))
         seen = {name: Outputs(anchor, anchor, anchor) for name in ("global", "previous0")}
-        return rule.loss(out, y, {}, seen, state, party)["contrastive"]
+        return rule.loss(out, y, context_of(seen, state, party))["contrastive"]
 
     assert float(contrast(z)) == pytest.approx(3 * math.log(2), rel=1e-14)
     assert float(grad(contrast)(z).abs().max()) < 1e-16
@@ -86,7 +91,7 @@ def test_the_contrastive_loss_is_equation_7():
     outs = {k: Outputs(v, v, v) for k, v in zip(("global", "previous0", "previous1"), (g, *old), strict=True)}
     outs["previous2"] = outs["global"]  # a slot that is not filled: it must not count
     party = {"count": torch.tensor(2.0)}
-    parts = rule.loss(Outputs(z, z, z), torch.zeros(6, dtype=torch.int64), {}, outs, None, party)  # type: ignore[arg-type]
+    parts = rule.loss(Outputs(z, z, z), torch.zeros(6, dtype=torch.int64), context_of(outs, None, party))
 
     def sim(a, b):
         return math.exp(float(a @ b / a.norm() / b.norm()) / 0.7)
@@ -102,7 +107,7 @@ def test_the_l2_term_is_equation_6_and_rounding_noise_gives_it_no_direction():
 
     def distance(z):
         out, anchor = Outputs(0 * z, z, 0 * z), Outputs(0 * g, g, 0 * g)  # the projection and nothing else
-        return MoonL2Local(mu=2.0).loss(out, y, {}, {"global": anchor}, state, {})["distance"]
+        return MoonL2Local(mu=2.0).loss(out, y, context_of({"global": anchor}, state, {}))["distance"]
 
     by_hand = 2 * sum(math.dist(a, b) for a, b in zip(z.tolist(), g.tolist(), strict=True)) / 6
     assert float(distance(z)) == pytest.approx(by_hand, abs=3e-4)
@@ -132,7 +137,7 @@ def test_a_partys_previous_model_is_that_of_its_last_participation():
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 def test_scaffolds_server_control_is_the_size_weighted_mean_of_all_party_controls(float64, fraction):
     trial = run_one(settings("scaffold", cohort__fraction=fraction, train__rounds=4))
-    rows = {fact.party: fact.rows for fact in trial.facts}
+    rows = {fact.party: fact.rows for fact in trial.spec.infos}
     mean = scale(as_tensors(trial.state.sent, "control"), 0.0)
     for party, slots in trial.memory.items():
         mean = add(mean, scale(as_tensors(slots, "control"), rows[party] / sum(rows.values())))
@@ -153,24 +158,24 @@ def test_server_momentum_follows_both_published_forms(float64):
             run_one(settings("fedavgm", algorithm__server_momentum=0.6, algorithm__momentum_form=form, train__rounds=r))
             for r in (1, 2)
         ]
-        start = after[0].fresh("model").weights
+        start = after[0].spec.init_model("model").weights
         fedavg = run_one(settings("fedavg", train__rounds=1)).state.model.weights
         first = scale(sub(fedavg, start), gain)
         assert gap(after[0].state.model.weights, add(start, first)) < 1e-14
         second = sub(after[1].state.model.weights, after[0].state.model.weights)
-        assert gap(second, as_tensors(after[1].state.kept, "velocity")) < 1e-14
+        assert gap(second, as_tensors(after[1].state.server_state, "velocity")) < 1e-14
         # What is new in the second velocity is gain times a FedAvg round from where the first one ended.
         fresh_part = scale(sub(second, scale(first, 0.6)), 1 / gain)
         assert gap(fresh_part, _fedavg_round_from(after[0])) < 1e-13
 
 
 def _fedavg_round_from(trial):
-    bench = bench_for(trial.config)
-    again = set_up(trial.config.model_copy(update={"algorithm": settings("fedavg").algorithm}), bench)
-    again.state, again.round = State(trial.state.model, {}, {}), trial.round
-    again.config = again.config.model_copy(update={"train": again.config.train.model_copy(update={"rounds": 2})})
-    run_rounds([again], bench, lambda trial, settled: None)
-    return sub(again.state.model.weights, trial.state.model.weights)
+    bench = context_for(trial.config)
+    train = trial.config.train.model_copy(update={"rounds": 2})
+    config = trial.config.model_copy(update={"algorithm": settings("fedavg").algorithm, "train": train})
+    again = new_trial(config, bench)
+    (after,), _ = run([replace(again, state=State(trial.state.model, {}, {}), round=trial.round)], bench)
+    return sub(after.state.model.weights, trial.state.model.weights)
 
 
 def plain_torch(config, party_rows, party, start, rounds, keep_optimiser):
@@ -195,15 +200,15 @@ def plain_torch(config, party_rows, party, start, rounds, keep_optimiser):
 def test_one_party_with_all_rows_for_one_round_is_centralised_sgd(float64, norm):
     config = settings("fedavg", data__parties=1, train__rounds=1, train__epochs=3, model__norm=norm)
     trial = run_one(config)
-    by_torch = plain_torch(config, trial.parts[0], 0, trial.fresh("model"), 1, keep_optimiser=True)
+    by_torch = plain_torch(config, trial.spec.parts[0], 0, trial.spec.init_model("model"), 1, keep_optimiser=True)
     assert gap(by_torch, trial.state.model.weights) < 1e-12
 
 
 def test_centralised_is_one_long_sgd_over_all_rounds(float64):
     config = settings("centralised", train__rounds=3)
     (trial,), (rows,) = trained(config)
-    assert len(trial.parts) == 1
-    by_torch = plain_torch(config, trial.parts[0], 0, trial.fresh("model"), 3, keep_optimiser=True)
+    assert len(trial.spec.parts) == 1
+    by_torch = plain_torch(config, trial.spec.parts[0], 0, trial.spec.init_model("model"), 3, keep_optimiser=True)
     assert gap(by_torch, trial.state.model.weights) < 1e-12
     assert rows[-1]["bytes_up"] == rows[-1]["bytes_down"] == 0
 
@@ -223,7 +228,9 @@ def test_solo_is_each_party_alone_with_one_optimiser(float64):
     config = settings("solo", train__rounds=3)
     (trial,), (rows,) = trained(config)
     for party in range(4):
-        by_torch = plain_torch(config, trial.parts[party], party, trial.fresh(f"party{party}"), 3, keep_optimiser=True)
+        by_torch = plain_torch(
+            config, trial.spec.parts[party], party, trial.spec.init_model(f"party{party}"), 3, keep_optimiser=True
+        )
         assert gap(by_torch, as_snapshot(trial.memory[party], "model").weights) < 1e-12
     last = rows[-1]
     assert last["accuracy"] == pytest.approx(sum(last["accuracy_by_party"]) / 4)
@@ -234,11 +241,12 @@ def test_solo_is_each_party_alone_with_one_optimiser(float64):
 def test_fedavg_is_the_rows_weighted_mean_of_what_each_party_trains(float64):
     config = settings("fedavg", train__rounds=1, model__norm="batch")
     trial = run_one(config)
-    total = sum(fact.rows for fact in trial.facts)
+    total = sum(fact.rows for fact in trial.spec.infos)
     mean = None
-    for fact in trial.facts:
+    for fact in trial.spec.infos:
         mine = scale(
-            plain_torch(config, trial.parts[fact.party], fact.party, trial.fresh("model"), 1, False), fact.rows / total
+            plain_torch(config, trial.spec.parts[fact.party], fact.party, trial.spec.init_model("model"), 1, False),
+            fact.rows / total,
         )
         mean = mine if mean is None else add(mean, mine)
     assert gap(mean, trial.state.model.weights) < 1e-12

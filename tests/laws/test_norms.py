@@ -3,15 +3,16 @@
 import pytest
 import torch
 from sites import BAD, VARIANCE, Federation, changed, put
-from worlds import bench_for, gap, same_bits, settings
+from worlds import context_for, gap, same_bits, settings
 
-from moonfed.training.registry import ALGORITHMS
 from moonfed.core.tree import scale
 from moonfed.core.types import Upload
 from moonfed.federation.coordinator.update_validation import within_norm
 from moonfed.federation.protocol.codec import expected_upload, flat_state, flat_upload, rebuilt_state, rebuilt_upload
+from moonfed.training.registry import ALGORITHMS
+from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import resolve, set_up
+from moonfed.training.trial import new_trial
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +24,10 @@ def fed():
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_what_a_party_of_any_algorithm_sends_has_the_expected_form_and_comes_back_whole(name, norm):
     config = settings(name, model__norm=norm, model__model="cnn")
-    bench = bench_for(config)
-    trial = set_up(resolve(config, bench.data), bench)
+    bench = context_for(config)
+    trial = new_trial(resolve(config, bench.data), bench)
     done = bench.engine.run_cohort(make_jobs(trial, bench)[:1])[0].upload
-    expected = expected_upload(trial.algorithm.local, trial.state, trial.facts[0], trial.fresh)
+    expected = expected_upload(trial.algorithm.local, trial.state, trial.spec.infos[0], trial.init_model)
     flat = flat_upload(done)
     assert {k: (tuple(v.shape), v.dtype) for k, v in flat.items()} == expected
     back = rebuilt_upload(flat, {"steps": done.steps, "mass": done.effective_steps})

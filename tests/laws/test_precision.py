@@ -4,16 +4,15 @@ from typing import Any
 
 import pytest
 import torch
-from worlds import bench_for, gap, same_bits, settings
+from worlds import context_for, gap, same_bits, settings
 
-from moonfed.engines import Nets, nets_of, pick_engine, pick_precision
+from moonfed.engines import EngineOptions, Nets, nets_of, pick_engine, pick_precision
 from moonfed.engines.cuda.precision import in_precision, numerics
 from moonfed.engines.stacked.stacked_engine import Stacked
-from moonfed.engines.step import DEFAULT_OPTIONS, EngineOptions
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.training import trial as trials
-from moonfed.training.trial import resolve
+from moonfed.training.resolve import resolve
 
 
 def test_precision_is_set_for_the_engine_alone_and_put_back():
@@ -27,15 +26,15 @@ def test_precision_is_set_for_the_engine_alone_and_put_back():
 def test_bf16_works_in_bf16_and_gives_32_bits_without_touching_the_net_it_was_given():
     nets = nets_of(Model(Cnn(EncoderSpec((1, 8, 8))), 10, 16))
     x = torch.rand(4, 1, 8, 8)
-    exact, half = nets.frozen(x), in_precision(nets, "bf16").frozen(x)
+    exact, half = nets.inference(x), in_precision(nets, "fp16").inference(x)
     assert {part.dtype for part in half} == {torch.float32}
     assert 0 < gap(exact, half) < 0.05
-    assert same_bits(exact, nets.frozen(x))
+    assert same_bits(exact, nets.inference(x))
     assert in_precision(nets, "tf32") is nets
 
 
 def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for():
-    bench = bench_for(settings("fedavg"))
+    bench = context_for(settings("fedavg"))
     for precision, words in (("auto", []), ("fp32", []), ("bf16", ["precision bf16 is for GPUs: this runs in fp32"])):
         said: list[str] = []
         options = EngineOptions(precision, say=said.append)
@@ -66,7 +65,7 @@ def test_a_run_is_carried_out_in_the_precision_that_it_records(monkeypatch, enco
 
     def noted(name: str, nets: Nets, data: Any, options: EngineOptions) -> Any:
         given.append(options.precision)
-        return pick_engine(name, nets, data, DEFAULT_OPTIONS)
+        return pick_engine(name, nets, data, EngineOptions())
 
     monkeypatch.setattr(trials, "pick_precision", as_on_a_gpu)
     monkeypatch.setattr(trials, "pick_engine", noted)

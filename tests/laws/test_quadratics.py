@@ -6,26 +6,28 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from worlds import settings
+from worlds import run, settings
 
-from moonfed.algorithms.fedavg import Aggregator, FedAvgLocal
-from moonfed.algorithms.fedavgm import MomentumOptimizer
-from moonfed.algorithms.fednova import FedNovaAggregator
+from moonfed.aggregators.fednova import FedNovaAggregator
+from moonfed.algorithms.fedavg import FedAvgLocal
 from moonfed.algorithms.fedprox import FedProxLocal
 from moonfed.algorithms.scaffold import ScaffoldAggregator, ScaffoldLocal
 from moonfed.algorithms.scaffold_niid import ScaffoldNiidAggregator, ScaffoldNiidLocal
-from moonfed.core.rules import Algorithm
-from moonfed.core.types import Optim, Outputs, PartyInfo, Population, Snapshot, State, Upload, as_tensors
+from moonfed.core.rules import Aggregator, Algorithm, ServerOptimizer
+from moonfed.core.types import Optim, Outputs, PartyInfo, Population, Snapshot, State, StepContext, Upload, as_tensors
 from moonfed.data.batches import draw_plan
 from moonfed.data.dataset import Dataset, Recipe
-from moonfed.engines import ENGINES, nets_of
-from moonfed.engines.step import DEFAULT_OPTIONS, Job, effective_steps_of, prepare
+from moonfed.engines import ENGINES, EngineOptions, Job, nets_of
+from moonfed.engines.step import effective_steps_of, prepare
+from moonfed.server_optimizers.momentum import MomentumOptimizer
 from moonfed.training.cohort import Cohorts
-from moonfed.training.loop import run_rounds
-from moonfed.training.trial import NetSpec, RunContext, Trial
+from moonfed.training.network import NetSpec
+from moonfed.training.resolve import resolve
+from moonfed.training.trial import RunContext, Trial, TrialSpec
 
 CENTRES = torch.tensor([[1.0, -2.0, 0.5], [-3.0, 1.0, 2.0], [0.5, 4.0, -1.0]], dtype=torch.float64)
 CURVATURES = torch.tensor([[1.0, 0.5, 2.0], [0.3, 1.5, 1.0], [2.0, 0.8, 0.4]], dtype=torch.float64)
+SGD = ServerOptimizer()
 ROWS = (24, 8, 48)  # unequal parties, so unequal numbers of steps
 
 
@@ -48,20 +50,20 @@ def quadratic(out, y):
 
 @dataclass(frozen=True)
 class PlainQuadratic(FedAvgLocal):
-    def loss(self, out, y, weights, anchors, state, party):
+    def loss(self, out, y, ctx):
         return {"supervised": quadratic(out, y)}
 
 
 @dataclass(frozen=True)
 class ControlledQuadratic(ScaffoldLocal):
-    def loss(self, out, y, weights, anchors, state, party):
+    def loss(self, out, y, ctx):
         return {"supervised": quadratic(out, y)}
 
 
 @dataclass(frozen=True)
 class ProximalQuadratic(FedProxLocal):
-    def loss(self, out, y, weights, anchors, state, party):
-        parts = FedProxLocal(self.mu).loss(out, y, weights, anchors, state, party)
+    def loss(self, out, y, ctx):
+        parts = FedProxLocal(self.mu).loss(out, y, ctx)
         return parts | {"supervised": quadratic(out, y)}
 
 
@@ -71,27 +73,26 @@ def optimum():
     return (share * CURVATURES * CENTRES).sum(0) / (share * CURVATURES).sum(0)
 
 
-def federation(local, server, rounds, engine="sequential", gamma=False, **changes):
+def federation(local, aggregator, rounds, engine="sequential", gamma=False, optimizer=SGD, **changes):
     owners = torch.repeat_interleave(torch.arange(3), torch.tensor(ROWS))
     blank = torch.zeros(len(owners), 1, 1, 1, dtype=torch.uint8)
     data = Dataset("quadratics", blank, owners, blank[:3], owners[:3], 3, (0.0,), (1.0,), Recipe(), 8)
     train = {"rounds": rounds, "epochs": 2, "batch": 8, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.0} | changes
     config = settings(**{f"train__{k}": v for k, v in train.items()}, data__parties=3, run__gamma=gamma)
     parts = [np.flatnonzero(owners.numpy() == i) for i in range(3)]
-    facts = [PartyInfo(i, rows, tuple(rows * (k == i) for k in range(3))) for i, rows in enumerate(ROWS)]
+    infos = [PartyInfo(i, rows, tuple(rows * (k == i) for k in range(3))) for i, rows in enumerate(ROWS)]
     start = Snapshot({"w": torch.zeros(3, dtype=torch.float64)}, {})
-    algorithm = Algorithm("quadratic", local, server)
-    sent, kept = server.init(start, lambda name: start)
+    algorithm = Algorithm("quadratic", local, aggregator, optimizer)
+    state = State(start, aggregator.init(start, lambda name: start), optimizer.init(start))
     nets = nets_of(Point())
-    bench = RunContext(data, nets, ENGINES[engine](nets, data, DEFAULT_OPTIONS))
-    spec = NetSpec("cnn", None, 3, 0)  # type: ignore[arg-type]
-    trial = Trial(
-        config, algorithm, torch.device("cpu"), spec, parts, facts, Cohorts(config, facts), State(start, sent, kept)
-    )
-    rows = []
-    run_rounds([trial], bench, lambda trial, settled: rows.append(settled.row))
+    context = RunContext(data, nets, ENGINES[engine](nets, data, EngineOptions()))
+    resolved = resolve(config, data)
+    network = NetSpec("cnn", None, 3, 0)  # type: ignore[arg-type]
+    cohorts = Cohorts(resolved, infos)
+    spec = TrialSpec("quadratic", resolved, algorithm, network, torch.device("cpu"), parts, infos, cohorts, data)
+    (trial,), (records,) = run([Trial(spec, state)], context)
     assert trial.failure is None, trial.failure
-    return trial, rows
+    return trial, records
 
 
 def distance(trial):
@@ -125,7 +126,7 @@ def test_fednova_nears_the_optimum_as_the_learning_rate_falls_and_fedavg_does_no
 
 @dataclass(frozen=True)
 class RoundQuadratic(FedAvgLocal):
-    def loss(self, out, y, weights, anchors, state, party):
+    def loss(self, out, y, ctx):
         return {"supervised": 0.7 * ((out.logits - CENTRES[y]) ** 2).sum(-1).mean() / 2}
 
 
@@ -170,19 +171,17 @@ def test_gamma_is_of_the_whole_local_objective():
 
 @dataclass(frozen=True)
 class RoundProximal(FedProxLocal):
-    def loss(self, out, y, weights, anchors, state, party):
-        parts = FedProxLocal(self.mu).loss(out, y, weights, anchors, state, party)
+    def loss(self, out, y, ctx):
+        parts = FedProxLocal(self.mu).loss(out, y, ctx)
         return parts | {"supervised": 0.7 * ((out.logits - CENTRES[y]) ** 2).sum(-1).mean() / 2}
 
 
 @dataclass(frozen=True)
 class NudgedQuadratic(ScaffoldNiidLocal):
-    def init_memory(self, state, facts, fresh):
-        return ScaffoldNiidLocal().init_memory(
-            state, facts, lambda name: state.model
-        )  # the point has no random network
+    def init_memory(self, state, info, init_model):
+        return ScaffoldNiidLocal().init_memory(state, info, lambda name: state.model)  # there is no random network
 
-    def loss(self, out, y, weights, anchors, state, party):
+    def loss(self, out, y, ctx):
         return {"supervised": quadratic(out, y)}
 
 
@@ -210,9 +209,9 @@ def test_scaffold_as_niid_bench_runs_it_follows_its_formulas():
 def test_niid_benchs_scaffold_corrects_buffers_and_leaves_counters():
     ones = {"weights/w": torch.ones(2), "buffers/mean": torch.ones(2)}
     state = State(Snapshot({}, {}), {"state_control": {k: 3 * v for k, v in ones.items()}}, {})
-    optim = Optim(*torch.tensor([0.5, 0.0, 0.0]))
+    optim = Optim(*torch.tensor([0.5, 0.0, 0.0, 0.0]))
     model = Snapshot({"w": torch.zeros(2)}, {"mean": torch.zeros(2), "count": torch.tensor(7)})
-    after = ScaffoldNiidLocal().after_step(model, optim, state, {"state_control": ones})
+    after = ScaffoldNiidLocal().after_step(model, StepContext({}, {}, state, {"state_control": ones}, optim))
     assert after.weights["w"].tolist() == after.buffers["mean"].tolist() == [-1.0, -1.0]
     assert int(after.buffers["count"]) == 7
 
@@ -226,13 +225,15 @@ def test_buffers_are_averaged_by_share_and_integers_rounded():
         part = Aggregator().contribute(sent, PartyInfo(0, 1, ()), share)
         total = {k: total[k] + v for k, v in part.items()} if total else part
     old = Snapshot({"w": torch.zeros(1)}, {"mean": torch.zeros(1), "count": torch.tensor(0)})
-    new = Aggregator().step(State(old, {}, {}), total, Population(2, 4)).model.buffers
+    update = Aggregator().update(State(old, {}, {}), total, Population(2, 4))
+    assert update is not None
+    new = update.buffers
     assert (new["mean"].tolist(), int(new["count"])) == ([5.0], 12)
 
 
 def test_parties_do_not_see_what_the_server_keeps():
-    trial, _ = federation(PlainQuadratic(), MomentumOptimizer(), 1)
-    assert trial.state.kept
-    plan = draw_plan(0, 0, 0, trial.parts[0], 1, 8, Recipe())
+    trial, _ = federation(PlainQuadratic(), Aggregator(), 1, optimizer=MomentumOptimizer())
+    assert trial.state.server_state
+    plan = draw_plan(0, 0, 0, trial.spec.parts[0], 1, 8, Recipe())
     _, fixed, _ = prepare(Job(0, PlainQuadratic(), trial.state, {}, plan, 0.1, 0.9, 0.0))
-    assert fixed.state.kept == {}
+    assert fixed.state.server_state == {}

@@ -6,18 +6,18 @@ from itertools import permutations
 
 import pytest
 import torch
-from worlds import bench_for, gap, run_one, same_bits, settings, trained
+from worlds import context_for, gap, run_one, same_bits, settings, trained
 
-from moonfed.training.registry import ALGORITHMS, SERVERS
-from moonfed.algorithms.fedavg import Aggregator
-from moonfed.algorithms.median import MedianAggregator
-from moonfed.algorithms.trimmed_mean import TrimmedMeanAggregator
+from moonfed.aggregators.median import MedianAggregator
+from moonfed.aggregators.trimmed_mean import TrimmedMeanAggregator
 from moonfed.core.errors import UserError
-from moonfed.core.rules import Algorithm
+from moonfed.core.rules import Aggregator, ServerOptimizer
 from moonfed.core.tree import add, scale
 from moonfed.core.types import PartyInfo, Population, Snapshot, State, Upload
+from moonfed.training.registry import check_options, make_algorithm
+from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import resolve, set_up
+from moonfed.training.trial import new_trial
 
 ROBUST = {"median": MedianAggregator(), "trimmed-mean": TrimmedMeanAggregator(trim=0.2)}
 NOBODY = Population(0, 0)
@@ -49,19 +49,28 @@ def start(size=40):
     return State(Snapshot({"w": torch.zeros(size)}, {"mean": torch.zeros(3), "count": torch.tensor(0)}), {}, {})
 
 
+def applied(state, update):
+    """The state after an update, as FedAvg's server applies it."""
+    return ServerOptimizer().step(state, update)
+
+
+def reduced(aggregator, state, uploads, population):
+    return applied(state, aggregator.reduce(state, uploads, population))
+
+
 def averaged(state, uploads, share):
     total = {}
     for party, upload in uploads.items():
         part = Aggregator().contribute(upload, PartyInfo(party, 1, ()), share)
         total = add(total, part) if total else part
-    return Aggregator().step(state, total, NOBODY)
+    return applied(state, Aggregator().update(state, total, NOBODY))
 
 
 def test_the_median_of_three_is_the_middle_entry_by_entry_and_of_four_the_mean_of_two():
     uploads = {0: upload_of([1.0, 9.0]), 1: upload_of([3.0, -2.0]), 2: upload_of([2.0, 5.0])}
-    moved = MedianAggregator().reduce(state_of([10.0, 10.0]), uploads, NOBODY)
+    moved = reduced(MedianAggregator(), state_of([10.0, 10.0]), uploads, NOBODY)
     assert moved.model.weights["w"].tolist() == [12.0, 15.0]
-    moved = MedianAggregator().reduce(state_of([10.0, 10.0]), uploads | {3: upload_of([7.0, 6.0])}, NOBODY)
+    moved = reduced(MedianAggregator(), state_of([10.0, 10.0]), uploads | {3: upload_of([7.0, 6.0])}, NOBODY)
     assert moved.model.weights["w"].tolist() == [12.5, 15.5]
 
 
@@ -70,10 +79,10 @@ def test_the_trimmed_mean_cuts_the_share_it_was_told_at_each_end():
     uploads = {party: upload_of([value]) for party, value in enumerate(values)}
     hundred = {party: upload_of([float(party**2)]) for party in range(100)}
     kept = [float(party**2) for party in range(7, 93)]  # 0.07 times 100 is a hair above 7 in floating point
-    moved = TrimmedMeanAggregator(trim=0.07).reduce(state_of([0.0]), hundred, NOBODY)
+    moved = reduced(TrimmedMeanAggregator(trim=0.07), state_of([0.0]), hundred, NOBODY)
     assert moved.model.weights["w"].item() == pytest.approx(statistics.fmean(kept))
     for trim, mean in ((0.0, 107 / 5), (0.1, 7 / 3), (0.2, 7 / 3), (0.21, 2.0), (0.49, 2.0)):
-        moved = TrimmedMeanAggregator(trim=trim).reduce(state_of([0.0]), uploads, NOBODY)
+        moved = reduced(TrimmedMeanAggregator(trim=trim), state_of([0.0]), uploads, NOBODY)
         assert moved.model.weights["w"].item() == pytest.approx(mean), trim
 
 
@@ -87,7 +96,7 @@ def test_one_party_of_nonsense_leaves_every_entry_within_the_range_of_the_honest
         sent[wild] = noise._replace(
             delta=scale(noise.delta, 1e9), buffers={k: v * 1_000 for k, v in noise.buffers.items()}
         )
-        moved = ROBUST[name].reduce(start(), sent, NOBODY).model
+        moved = reduced(ROBUST[name], start(), sent, NOBODY).model
         honest = [upload for party, upload in uploads.items() if party != wild]
         for got, key in ((moved.weights, "delta"), (moved.buffers, "buffers")):
             for entry, value in got.items():
@@ -103,7 +112,7 @@ def test_the_median_stands_as_long_as_the_wild_are_fewer_than_half(parties):
     uploads = some_uploads(parties)
     few = (parties - 1) // 2
     wild = {party: upload._replace(delta=scale(upload.delta, 1e9)) for party, upload in uploads.items() if party < few}
-    moved = MedianAggregator().reduce(start(), uploads | wild, NOBODY).model.weights["w"]
+    moved = reduced(MedianAggregator(), start(), uploads | wild, NOBODY).model.weights["w"]
     said = torch.stack([uploads[party].delta["w"] for party in range(few, parties)])
     assert bool(((moved >= said.amin(0)) & (moved <= said.amax(0))).all())
 
@@ -112,32 +121,32 @@ def test_the_median_stands_as_long_as_the_wild_are_fewer_than_half(parties):
 def test_a_trimmed_mean_that_cuts_nothing_is_fedavg_with_equal_shares(parties):
     uploads = some_uploads(parties)
     plain = averaged(start(), uploads, 1.0)
-    assert gap(TrimmedMeanAggregator(trim=0.0).reduce(start(), uploads, NOBODY), plain) < 1e-6
+    assert gap(reduced(TrimmedMeanAggregator(trim=0.0), start(), uploads, NOBODY), plain) < 1e-6
 
 
 @pytest.mark.parametrize("name", ROBUST)
 def test_the_order_of_the_parties_does_not_change_a_bit(name):
     uploads = some_uploads(4)
-    first = ROBUST[name].reduce(start(), uploads, NOBODY)
+    first = reduced(ROBUST[name], start(), uploads, NOBODY)
     for order in permutations(uploads):
-        assert same_bits(first, ROBUST[name].reduce(start(), {party: uploads[party] for party in order}, NOBODY))
+        assert same_bits(first, reduced(ROBUST[name], start(), {party: uploads[party] for party in order}, NOBODY))
     renamed = {party: uploads[other] for party, other in enumerate((2, 0, 3, 1))}
-    assert same_bits(first, ROBUST[name].reduce(start(), renamed, NOBODY))
+    assert same_bits(first, reduced(ROBUST[name], start(), renamed, NOBODY))
 
 
 @pytest.mark.parametrize("name", ROBUST)
 @pytest.mark.parametrize("parties", [1, 2, 3, 6])
 def test_parties_that_agree_give_what_fedavg_gives(name, parties):
     uploads = dict.fromkeys(range(parties), some_uploads(1)[0])
-    assert gap(ROBUST[name].reduce(start(), uploads, NOBODY), averaged(start(), uploads, 1.0)) < 1e-6
+    assert gap(reduced(ROBUST[name], start(), uploads, NOBODY), averaged(start(), uploads, 1.0)) < 1e-6
 
 
 def test_buffers_take_the_middle_too_and_counters_stay_whole():
     uploads = {i: upload_of([0.0], mean=[v], count=c) for i, (v, c) in enumerate([(2.0, 10), (4.0, 13), (1e9, 10**15)])}
-    moved = MedianAggregator().reduce(state_of([0.0], mean=[0.0], count=0), uploads, NOBODY).model.buffers
+    moved = reduced(MedianAggregator(), state_of([0.0], mean=[0.0], count=0), uploads, NOBODY).model.buffers
     assert (moved["mean"].tolist(), int(moved["count"])) == ([4.0], 13)
     even = {party: uploads[party] for party in (0, 1)}
-    moved = MedianAggregator().reduce(state_of([0.0], mean=[0.0], count=0), even, NOBODY).model.buffers
+    moved = reduced(MedianAggregator(), state_of([0.0], mean=[0.0], count=0), even, NOBODY).model.buffers
     assert moved["mean"].tolist() == [3.0]
     assert moved["count"].dtype == torch.int64
     assert int(moved["count"]) == 12
@@ -148,8 +157,8 @@ def test_buffers_take_the_middle_too_and_counters_stay_whole():
 def test_a_robust_server_stands_behind_every_local_rule_that_is_averaged(float64, name, server):
     config = settings(name, algorithm__server=server, model__norm="batch", train__rounds=1)
     (trial,), (rows,) = trained(config)
-    bench = bench_for(config)
-    again = set_up(resolve(config, bench.data), bench)
+    bench = context_for(config)
+    again = new_trial(resolve(config, bench.data), bench)
     done = [d.upload for d in bench.engine.run_cohort(make_jobs(again, bench))]
     key = next(iter(again.state.model.weights))
     by_hand = [
@@ -166,7 +175,7 @@ def test_a_robust_server_stands_behind_every_local_rule_that_is_averaged(float64
 @pytest.mark.parametrize("name", ["scaffold", "scaffold-niid", "solo"])
 def test_a_rule_whose_slots_must_be_summed_is_refused_at_the_door(name, server):
     with pytest.raises(UserError, match=rf"{name}\+{server} does not fit"):
-        Algorithm(f"{name}+{server}", ALGORITHMS[name].local(), SERVERS[server]())
+        make_algorithm(name, server, check_options(name, server, {}))
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])

@@ -8,29 +8,29 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._C import _functorch  # pyright: ignore
-from worlds import bench_for, gap, run_one, same_bits, settings, some_digits, trained
+from worlds import context_for, gap, run_one, same_bits, settings, some_digits, trained
 
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import tree_map
-from moonfed.engines import Nets, nets_of
+from moonfed.engines import EngineOptions, Nets, nets_of
 from moonfed.engines.stacked import executor as passage
 from moonfed.engines.stacked import graph_cache as traces
 from moonfed.engines.stacked.lanes import PIECE, StackSpec, ask, ask_in_pieces, even, side_by_side
 from moonfed.engines.stacked.layout import CPU, SideBySide
 from moonfed.engines.stacked.stacked_engine import Stacked, serves
-from moonfed.engines.step import DEFAULT_OPTIONS, EngineOptions
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.model import Encoder
 from moonfed.training.loop import run_rounds
+from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import RunContext, resolve, set_up
+from moonfed.training.trial import RunContext, new_trial
 
 
 def run_with(config, engine, data=None):
     """Run a config to its end with an engine made from networks, data and options."""
-    bench = bench_for(config, "sequential", data)
+    bench = context_for(config, "sequential", data)
     bench = bench._replace(engine=engine(bench.nets, bench.data))
-    trial = set_up(resolve(config, bench.data), bench)
+    trial = new_trial(resolve(config, bench.data), bench)
     run_rounds([trial], bench, lambda trial, settled: None)
     assert trial.failure is None
     return trial
@@ -86,7 +86,7 @@ def cohort_of(nets: Nets, options: EngineOptions, device: str = "cpu"):
     nets = Nets(*(net.to(device) for net in nets))
     config = resolve(settings("moon", data__parties=4), data)
     bench = RunContext(data, nets, Stacked(nets, data, options))
-    trial = set_up(config, bench)
+    trial = new_trial(config, bench)
     model = {k: v.detach().clone() for k, v in nets.training.named_parameters()}
     trial.state = trial.state._replace(model=trial.state.model._replace(weights=model))
     jobs = make_jobs(trial, bench)
@@ -124,7 +124,7 @@ class Broken(Undecided):
 
 def test_a_net_that_fails_by_itself_is_no_matter_of_stacking():
     net = own_net(Undecided(EncoderSpec((1, 8, 8))))
-    _, train = cohort_of(net, DEFAULT_OPTIONS)
+    _, train = cohort_of(net, EngineOptions())
     for module in net:
         vars(module.encoder)["forward"] = Broken(EncoderSpec((1, 8, 8))).forward
     with pytest.raises(ValueError, match="no such thing"):
@@ -156,7 +156,7 @@ def test_out_of_memory_halves_the_stack_and_goes_on():
 
 def test_one_party_too_large_for_memory_fails_with_a_word_to_the_user():
     nets = own_net(Hungry(EncoderSpec((1, 8, 8))))
-    _, train = cohort_of(nets, DEFAULT_OPTIONS)
+    _, train = cohort_of(nets, EngineOptions())
     for net in nets:
         vars(net.encoder)["most"] = 0
     with pytest.raises(RunFailed, match="smaller --batch"):
@@ -176,8 +176,8 @@ def test_what_anchors_say_is_looked_up_only_where_rows_do_not_change(float64):
 @pytest.mark.parametrize(("length", "at_once"), [(7, 1), (7, 3), (16, 4), (40, 8)])
 def test_anchors_say_the_same_of_a_row_whoever_is_asked_beside_it(float64, length, at_once):
     config = settings("moon", model__model="cnn")
-    bench = bench_for(config)
-    trial = set_up(config, bench)
+    bench = context_for(config)
+    trial = new_trial(config, bench)
     start = trial.state.model
     anchors = [{k: tree_map(lambda t, s=s: t * s, start) for k, s in (("a", 1 + i), ("b", 2 - i))} for i in range(3)]
     rows = [torch.arange(5, 5 + n) for n in (16, 39, 3)]
@@ -248,6 +248,6 @@ def test_a_compiled_stack_on_a_gpu_ends_where_the_sequential_engine_ends(name, p
     options = EngineOptions(precision, compile=True)
     there = run_with(config, lambda nets, data: Stacked(nets, data, options), some_digits(device="cuda"))
     back = tree_map(lambda t: t.cpu(), there.state.model.weights)
-    start = set_up(resolve(config, some_digits()), bench_for(config)).state.model.weights
+    start = new_trial(resolve(config, some_digits()), context_for(config)).state.model.weights
     for name, end in here.state.model.weights.items():
         assert float((back[name] - end).norm() / (end - start[name]).norm()) < near, name

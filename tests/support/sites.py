@@ -5,15 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
-from worlds import bench_for, settings
+from worlds import context_for, settings
 
 from moonfed.core.tree import add, tree_map
 from moonfed.core.types import PartyInfo, State, Tensors, Upload
 from moonfed.federation.coordinator.update_validation import Enrolled, Gate, Reply, within_norm
 from moonfed.federation.protocol.codec import expected_upload, flat_state, flat_upload
 from moonfed.federation.protocol.signing import Claim, Refused, digest, sign
+from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import resolve, set_up
+from moonfed.training.trial import new_trial
 
 RUN, ROUND = "run-1", 4
 BAD = "site2"
@@ -29,8 +30,8 @@ class Federation:
 
     def __init__(self, algorithm: str = "fedavg", parties: int = 5, **changes: Any) -> None:
         config = settings(algorithm, data__parties=parties, data__floor=16, **changes)
-        bench = bench_for(config)
-        self.trial = set_up(resolve(config, bench.data), bench)
+        bench = context_for(config)
+        self.trial = new_trial(resolve(config, bench.data), bench)
         self.sites = [f"site{party}" for party in range(parties)]
         self.keys = {site: generate_private_key(SECP384R1()) for site in self.sites}
         jobs = make_jobs(self.trial, bench)

@@ -11,11 +11,13 @@ from moonfed.core.seeds import generator
 from moonfed.core.tree import leaves
 from moonfed.data.catalog.digits import digits
 from moonfed.data.dataset import Dataset
-from moonfed.engines import ENGINES, nets_of
-from moonfed.engines.step import DEFAULT_OPTIONS
+from moonfed.engines import ENGINES, EngineOptions, nets_of
+from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.config import Config, make_config
-from moonfed.training.loop import RoundRecord, run_rounds
-from moonfed.training.trial import RunContext, Trial, net_spec, network, resolve, set_up
+from moonfed.training.loop import run_rounds
+from moonfed.training.network import net_spec, network
+from moonfed.training.resolve import resolve
+from moonfed.training.trial import RunContext, Trial, new_trial
 
 ROWS = 160
 
@@ -63,23 +65,45 @@ def settings(algorithm: str = "fedavg", **changes: Any) -> Config:
     return make_config(values)
 
 
-def bench_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> RunContext:
+def context_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> RunContext:
     """Set up data, network and engine."""
     data = data or some_digits()
     nets = nets_of(network(net_spec(resolve(config, data), data)).to(data.inputs.device))
-    return RunContext(data, nets, ENGINES[engine](nets, data, DEFAULT_OPTIONS))
+    return RunContext(data, nets, ENGINES[engine](nets, data, EngineOptions()))
+
+
+class Records(Callback):
+    """Keeps the records of each trial, in the order of the trials."""
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self.by_trial: dict[Any, list[Any]] = {trial.spec: [] for trial in trials}
+
+    def on_round(self, finished: Finished) -> None:
+        for trial, record in finished:
+            self.by_trial[trial.spec].append(record)
+
+
+def ready(
+    configs: Config | Sequence[Config], engine: str = "sequential", data: Dataset | None = None
+) -> tuple[RunContext, list[Trial]]:
+    """Set configs of one network up as one group of trials."""
+    group = [configs] if isinstance(configs, Config) else list(configs)
+    context = context_for(group[0], engine, data)
+    return context, [new_trial(resolve(config, context.data), context) for config in group]
+
+
+def run(trials: Sequence[Trial], context: RunContext) -> tuple[list[Trial], list[list[Any]]]:
+    """Run trials to their end; return them with their records."""
+    records = Records(trials)
+    return run_rounds(trials, context, [records]), list(records.by_trial.values())
 
 
 def trained(
     configs: Config | Sequence[Config], engine: str = "sequential", data: Dataset | None = None
-) -> tuple[list[Trial], list[list[RoundRecord]]]:
-    """Run configs of one network as one group of trials; return them with their rows."""
-    group = [configs] if isinstance(configs, Config) else list(configs)
-    bench = bench_for(group[0], engine, data)
-    trials = [set_up(resolve(config, bench.data), bench) for config in group]
-    rows: dict[int, list[RoundRecord]] = {id(trial): [] for trial in trials}
-    run_rounds(trials, bench, lambda trial, settled: rows[id(trial)].append(settled.row))
-    return trials, [rows[id(trial)] for trial in trials]
+) -> tuple[list[Trial], list[list[Any]]]:
+    """Run configs of one network as one group of trials; return them with their records."""
+    context, trials = ready(configs, engine, data)
+    return run(trials, context)
 
 
 def run_one(config: Config, engine: str = "sequential", data: Dataset | None = None) -> Trial:

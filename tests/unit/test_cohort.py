@@ -4,14 +4,14 @@ import collections
 from dataclasses import replace
 
 import pytest
-from worlds import bench_for, gap, run_one, same_bits, settings, some_digits
+from worlds import context_for, gap, run_one, same_bits, settings, some_digits
 
 from moonfed.core.tree import add, scale
 from moonfed.core.types import PartyInfo
 from moonfed.data.dataset import Recipe
 from moonfed.training.cohort import Cohorts
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import set_up
+from moonfed.training.trial import new_trial
 
 
 def cohorts(parties=100, rows=None, **changes):
@@ -21,18 +21,18 @@ def cohorts(parties=100, rows=None, **changes):
 
 def test_the_published_cohort_of_round_0_comes_out():
     published = [49, 97, 53, 5, 33, 65, 62, 51, 38, 61, 45, 74, 27, 64, 17, 36, 96, 12, 79, 32]
-    assert [seat.party for seat in cohorts(fraction=0.2).seats(0)] == sorted(published)
+    assert [seat.party for seat in cohorts(fraction=0.2).cohort(0)] == sorted(published)
 
 
 def test_rounds_can_be_asked_for_in_any_order():
     forth, back = cohorts(fraction=0.1), cohorts(fraction=0.1)
-    later = [back.seats(r) for r in (7, 3, 0)]
-    assert [forth.seats(r) for r in (0, 3, 7)] == later[::-1]
+    later = [back.cohort(r) for r in (7, 3, 0)]
+    assert [forth.cohort(r) for r in (0, 3, 7)] == later[::-1]
 
 
 @pytest.mark.parametrize(("fraction", "m"), [(1.0, 100), (0.2, 20), (0.29, 29), (0.001, 1)])
 def test_a_cohort_has_max_of_c_times_k_and_1_parties(fraction, m):
-    assert len(cohorts(fraction=fraction).seats(5)) == m
+    assert len(cohorts(fraction=fraction).cohort(5)) == m
 
 
 def test_by_rows_draws_parties_by_their_rows_and_counts_a_party_drawn_twice_twice():
@@ -40,9 +40,9 @@ def test_by_rows_draws_parties_by_their_rows_and_counts_a_party_drawn_twice_twic
     sampler = cohorts(3, rows, fraction=1.0, sampling="by-rows")
     drawn = collections.Counter()
     for round in range(2000):
-        seats = sampler.seats(round)
-        assert sum(seat.share for seat in seats) == 3
-        drawn.update({seat.party: seat.share for seat in seats})
+        cohort = sampler.cohort(round)
+        assert sum(seat.share for seat in cohort) == 3
+        drawn.update({seat.party: seat.share for seat in cohort})
     shares = [drawn[i] / 6000 for i in range(3)]
     assert shares == pytest.approx([0.1, 0.3, 0.6], abs=0.02)
 
@@ -50,10 +50,10 @@ def test_by_rows_draws_parties_by_their_rows_and_counts_a_party_drawn_twice_twic
 def test_by_rows_averages_with_one_over_k(float64):
     config = settings("fedavg", cohort__sampling="by-rows", train__rounds=1, data__parties=4)
     trial = run_one(config)
-    seats = trial.cohorts.seats(0)
-    assert {seat.share for seat in seats} >= {2.0}, "the case should have a party that was drawn twice"
+    cohort = trial.spec.cohorts.cohort(0)
+    assert {seat.share for seat in cohort} >= {2.0}, "the case should have a party that was drawn twice"
     mean = None
-    for seat in seats:
+    for seat in cohort:
         solo = run_one(settings("fedavg", train__rounds=1, cohort__fraction=1.0))
         only = _trained_alone(solo, seat.party)
         mine = scale(only, seat.share / 4)
@@ -63,18 +63,18 @@ def test_by_rows_averages_with_one_over_k(float64):
 
 def _trained_alone(trial, party):
     """The model of one party after one FedAvg round in which it is the only one."""
-    bench = bench_for(trial.config)
-    fresh = set_up(trial.config, bench)
-    (done,) = bench.engine.run_cohort([make_jobs(fresh, bench)[party]])
-    return add(fresh.state.model.weights, done.upload.delta)
+    bench = context_for(trial.config)
+    init_model = new_trial(trial.config, bench)
+    (done,) = bench.engine.run_cohort([make_jobs(init_model, bench)[party]])
+    return add(init_model.state.model.weights, done.upload.delta)
 
 
 def test_stragglers_get_part_of_their_work_done_or_are_dropped():
-    kept = cohorts(10, stragglers=0.3, straggler_work="0.2-0.4").seats(0)
+    kept = cohorts(10, stragglers=0.3, straggler_work="0.2-0.4").cohort(0)
     slow = [seat for seat in kept if seat.work < 1]
     assert (len(kept), len(slow)) == (10, 3)
     assert all(0.2 <= seat.work <= 0.4 for seat in slow)
-    dropped = cohorts(10, stragglers=0.3, straggler_work="0.2-0.4", stragglers_keep=False).seats(0)
+    dropped = cohorts(10, stragglers=0.3, straggler_work="0.2-0.4", stragglers_keep=False).cohort(0)
     assert [seat.party for seat in dropped] == [seat.party for seat in kept if seat.work == 1]
 
 
@@ -90,4 +90,4 @@ def test_a_round_in_which_everyone_is_dropped_changes_nothing():
     trial = run_one(config)
     assert trial.round == 2
     assert trial.memory == {}
-    assert gap(trial.state.model, trial.fresh("model")) == 0
+    assert gap(trial.state.model, trial.spec.init_model("model")) == 0

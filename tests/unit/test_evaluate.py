@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from commands import QUICK, moonfed, rows
-from worlds import bench_for, run_one, settings, some_digits, trained
+from worlds import context_for, run_one, settings, some_digits, trained
 
 from moonfed.core.types import PartyInfo
 from moonfed.training.evaluate import Score, evaluate
@@ -21,8 +21,8 @@ def test_a_score_follows_from_its_confusion():
 
 def test_evaluation_counts_every_test_row_once():
     trial = run_one(settings("fedavg", model__norm="batch"))
-    data, bench = some_digits(), bench_for(trial.config)
-    score = evaluate(bench.nets.frozen, data, trial.state.model)
+    data, bench = some_digits(), context_for(trial.config)
+    score = evaluate(bench.nets.inference, data, trial.state.model)
     assert score.confusion.sum(1).tolist() == torch.bincount(data.test_labels, minlength=10).tolist()
 
 

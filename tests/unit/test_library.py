@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 import torch
 from commands import bits, moonfed
+from moonfed.api.callbacks import Callback, Start
 from own_encoders import Frozen
 from sklearn.datasets import load_wine
 from torch import nn
 
 import moonfed as library
 from moonfed import api, compare, export, fedavg, fedprox, fit, moon, partition, solo
-from moonfed.training.registry import ALGORITHMS
-from moonfed.algorithms.fedavg import Aggregator, FedAvgLocal
-from moonfed.api.callbacks import Callback, Start
+from moonfed.algorithms.fedavg import FedAvgLocal
 from moonfed.api.keywords import Settings
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.core.rules import Algorithm
+from moonfed.core.rules import Aggregator, Algorithm
 from moonfed.data.catalog.digits import digits
 from moonfed.training.config import SECTIONS
+from moonfed.training.registry import ALGORITHMS
 
 SHORT: dict[str, Any] = {"parties": 4, "rounds": 2, "epochs": 1, "progress": False}
 WINE: Any = load_wine()

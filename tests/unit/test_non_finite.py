@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 from commands import QUICK, SMALL, bits, moonfed, rows
-from worlds import bench_for, settings
+from worlds import context_for, settings
 
 from moonfed.training.loop import run_rounds
-from moonfed.training.trial import resolve, set_up
+from moonfed.training.resolve import resolve
+from moonfed.training.trial import new_trial
 
 # A weight decay of 250 at a rate of 0.01 multiplies every weight by -1.5 a step: the loss overflows in round 4.
 RUNAWAY = [*QUICK, "--lr", "0.01", "--momentum", "0"]
@@ -59,8 +60,8 @@ def test_a_method_that_fails_does_not_take_the_others_with_it(place: Path) -> No
 def test_where_fp16_ends_in_no_number_the_wider_precision_is_named() -> None:
     config = settings("fedavg", train__lr=1e30, train__rounds=2)
     for precision, said in (("fp16", True), ("fp32", False)):
-        bench = bench_for(config)
-        trial = set_up(resolve(config, bench.data), bench)
+        bench = context_for(config)
+        trial = new_trial(resolve(config, bench.data), bench)
         run = trial.config.run.model_copy(update={"precision": precision})
         trial.config = trial.config.model_copy(update={"run": run})
         run_rounds([trial], bench, lambda trial, settled: None)

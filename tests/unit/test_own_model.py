@@ -18,8 +18,10 @@ from moonfed.engines.dropout import Dropped, draws
 from moonfed.engines.stacked import graph_cache as traces
 from moonfed.models.custom import custom_encoder
 from moonfed.storage.run_folder import final_tensors
-from moonfed.training.loop import RoundRecord, run_rounds
-from moonfed.training.trial import RunContext, Trial, open_context, resolve, set_up
+from moonfed.training.loop import run_rounds
+from moonfed.training.records import RoundRecord
+from moonfed.training.resolve import resolve
+from moonfed.training.trial import RunContext, Trial, new_trial
 
 
 def bench_of(
@@ -35,7 +37,7 @@ def run_own(
     """Run a tiny federation with an encoder of one's own."""
     bench = bench_of(encoder, engine, say)
     config = settings(algorithm, **{"model__model": "auto", "train__rounds": 2, "run__engine": engine} | changes)
-    trial, rows = set_up(resolve(config, bench.data, bench.own), bench), list[RoundRecord]()
+    trial, rows = new_trial(resolve(config, bench.data, bench.custom), bench), list[RoundRecord]()
     run_rounds([trial], bench, lambda trial, settled: rows.append(settled.row))
     assert trial.failure is None
     return trial, rows
@@ -128,7 +130,7 @@ def test_frozen_layers_stay_at_home(algorithm: str, engine: str) -> None:
     frozen = {"backbone.0.weight", "backbone.0.bias", "backbone.1.weight", "backbone.1.bias", "top.bias"}
     buffers = {f"backbone.1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
     home = {f"encoder.{name}" for name in frozen | buffers}
-    assert set(trial.frozen) == home
+    assert set(trial.spec.frozen) == home
     assert not home & {*trial.state.model.weights, *trial.state.model.buffers}
     learned = nbytes(trial.state.model.weights)
     travels = 4 * (learned + 4 * sum(b.numel() for b in trial.state.model.buffers.values()) + 4)
@@ -147,7 +149,7 @@ def test_a_frozen_part_is_what_it_was_and_a_frozen_batchnorm_sees_nothing() -> N
     own = Frozen((1, 8, 8))
     before = {k: v.clone() for k, v in own.state_dict().items()}
     trial, _ = run_own(own, "stacked")
-    assert all(torch.equal(v, before[k.removeprefix("encoder.")]) for k, v in trial.frozen.items())
+    assert all(torch.equal(v, before[k.removeprefix("encoder.")]) for k, v in trial.spec.frozen.items())
     moved = trial.state.model.buffers["encoder.norm.running_mean"]
     assert not torch.equal(moved, before["norm.running_mean"]), "the one that learns does see"
 
@@ -159,7 +161,7 @@ def test_an_instance_keeps_its_weights_and_a_factory_draws_them_from_the_seed() 
         for name, encoder in (("instance", own), ("factory", Small)):
             bench = bench_of(encoder)
             config = settings(model__model="auto", run__seed=seed, data__partition_seed=0)
-            start[name, seed] = set_up(resolve(config, bench.data, bench.own), bench).state.model.weights
+            start[name, seed] = new_trial(resolve(config, bench.data, bench.custom), bench).state.model.weights
     held = {f"encoder.{k}": v for k, v in own.named_parameters()}
     for seed in (0, 1):
         assert all(torch.equal(start["instance", seed][k], v) for k, v in held.items())
@@ -180,8 +182,8 @@ def test_the_users_module_is_left_as_it_was() -> None:
 def test_features_of_any_shape_are_flattened() -> None:
     for name, wide in {"Attentive": 64, "LSTM": 10, "Lazy": 9}.items():
         bench = bench_of(ALL[name])
-        assert bench.own is not None
-        assert bench.own.features == wide
+        assert bench.custom is not None
+        assert bench.custom.features == wide
         assert isinstance(bench.nets, Nets)
         head: Any = bench.nets.training.projector
         assert head[0].in_features == wide

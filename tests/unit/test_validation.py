@@ -10,7 +10,7 @@ from worlds import gap, run_one, settings, some_digits, trained
 
 from moonfed.core.errors import UserError
 from moonfed.training.config import identity
-from moonfed.training.trial import held_rows, split_rows
+from moonfed.training.trial import split_rows
 from moonfed.training.validation_rows import hold_out
 
 PARTS = [np.arange(0, 50), np.arange(50, 60), np.arange(60, 63)]

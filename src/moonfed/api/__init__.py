@@ -1,20 +1,6 @@
-"""The package as a library: what moonfed/__init__.py offers."""
+"""The package as a library: what moonfed/__init__.py offers. The algorithms' functions come from the registry."""
 
-from moonfed.api.algorithm_functions import (
-    centralised,
-    fedavg,
-    fedavgm,
-    fednova,
-    fedprox,
-    median,
-    moon,
-    moon_l2,
-    scaffold,
-    scaffold_niid,
-    solo,
-    trimmed_mean,
-)
-from moonfed.api.callbacks import Callback, Start
+from moonfed.api.algorithm_functions import FUNCTIONS
 from moonfed.api.classifier import Classifier
 from moonfed.api.export import export
 from moonfed.api.fit import compare, fit
@@ -22,37 +8,31 @@ from moonfed.api.partitioning import partition
 from moonfed.api.predict import Predictions, load, predict
 from moonfed.api.results import Comparison, Result, Run
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.core.rules import Algorithm
+from moonfed.core.rules import Aggregator, Algorithm, LocalRule, ServerOptimizer
 from moonfed.data.dataset import Dataset
+from moonfed.training.callbacks import Callback
+
+globals().update(FUNCTIONS)
 
 __all__ = [
+    "Aggregator",
     "Algorithm",
     "Callback",
     "Classifier",
     "Comparison",
     "Dataset",
+    "LocalRule",
     "Predictions",
     "Result",
     "Run",
     "RunFailed",
-    "Start",
+    "ServerOptimizer",
     "UserError",
-    "centralised",
     "compare",
     "export",
-    "fedavg",
-    "fedavgm",
-    "fednova",
-    "fedprox",
     "fit",
     "load",
-    "median",
-    "moon",
-    "moon_l2",
     "partition",
     "predict",
-    "scaffold",
-    "scaffold_niid",
-    "solo",
-    "trimmed_mean",
 ]
+__all__ += sorted(FUNCTIONS)

@@ -1,6 +1,10 @@
 """fit and compare: a model trained by parties that keep their rows, in one call."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
 from os import PathLike
@@ -9,28 +13,36 @@ from typing import Any, TypeAlias, Unpack
 
 from torch import nn
 
-from moonfed.api.algorithm_functions import Method, algorithm_of, as_settings, label_of
-from moonfed.api.callbacks import CallbackLike, Listeners, Progress, RoundRecord, Start
+from moonfed.api.algorithm_functions import AlgorithmFunction, algorithm_of, as_settings, label_of
 from moonfed.api.classifier import Classifier, classifier
-from moonfed.api.inputs import DataLike, Given, Rows, given, to_stderr
+from moonfed.api.inputs import DataLike, Given, Rows, given
 from moonfed.api.keywords import Settings, config_of
 from moonfed.api.results import Comparison, Result, Run
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.rules import Algorithm
 from moonfed.core.tree import under
 from moonfed.core.types import Tensors
-from moonfed.experiments.execute import run_trials
+from moonfed.experiments.execute import execute
 from moonfed.models.custom import custom_encoder
-from moonfed.storage.run_folder import final_tensors
+from moonfed.storage.run_folder import final_tensors, read_rounds
+from moonfed.training.callbacks import Callback, Finished, FunctionCallback, with_method
 from moonfed.training.config import Config
+from moonfed.training.evaluate import final_evaluation
 from moonfed.training.loop import run_rounds
-from moonfed.training.scoring import final_evaluation
-from moonfed.training.trial import RunContext, Trial, build, open_context, resolve, set_up
+from moonfed.training.network import build
+from moonfed.training.records import RoundRecord
+from moonfed.training.setup import set_up
+from moonfed.training.trial import RunContext, Trial
+
+SECONDS_BETWEEN_LINES = 2.0
+
+CallbackLike: TypeAlias = Callback | Callable[[RoundRecord], bool | None]
+"""A Callback, or a function that is called with the record of each finished round."""
 
 EncoderLike: TypeAlias = nn.Module | Callable[..., nn.Module] | str | None
 """A module (its weights are kept), a class or function that makes one, a name or FILE.py:NAME; None: the data's own."""
 
-AlgorithmLike: TypeAlias = Algorithm | Method | str
+AlgorithmLike: TypeAlias = Algorithm | AlgorithmFunction | str
 """moon(mu=5), moon, or "moon:mu=5"."""
 
 
@@ -147,74 +159,104 @@ def _how(
     asked |= {"test": test} if in_file else {}
     reading = {k: v for k, v in asked.items() if k in ("holdout", "holdout_seed", "skip_bad_rows")}
     checked = config_of({}, reading | {"path": "."}).data
-    rows = given(data, None if in_file else test, checked, to_stderr if progress else lambda line: None)
+    with messages(progress):
+        rows = given(data, None if in_file else test, checked)
     return _How(encoder, rows, rounds, out, callbacks, resume, progress, asked)
+
+
+class ProgressLines(Callback):
+    """Prints how a run proceeds to stderr, at most every two seconds."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def on_round(self, finished: Finished) -> None:
+        """Print the last trial's round, unless something was printed just before."""
+        if finished and time.monotonic() - self.last > SECONDS_BETWEEN_LINES:
+            self.last = time.monotonic()
+            trial, record = finished[-1]
+            accuracy = "" if record["accuracy"] is None else f", accuracy {record['accuracy']:.1%}"
+            where = f"round {record['round']} of {trial.config.train.rounds}"
+            print(f"{trial.spec.label}, seed {trial.config.run.seed}: {where}{accuracy}", file=sys.stderr)
+
+
+class History(Callback):
+    """Keeps the records of every trial in memory."""
+
+    def __init__(self) -> None:
+        self.records: dict[Any, list[RoundRecord]] = {}
+
+    def on_round(self, finished: Finished) -> None:
+        """Keep the record of each trial."""
+        for trial, record in finished:
+            self.records.setdefault(trial.spec, []).append(record)
+
+
+@contextmanager
+def messages(shown: bool) -> Iterator[None]:
+    """Print the package's messages to stderr while a call lasts; without them, warnings only."""
+    logger = logging.getLogger("moonfed")
+    handler, before = logging.StreamHandler(), logger.level
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    if logger.handlers or not shown:  # the user, or the command line, has set up logging
+        yield
+        return
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How) -> list[Run]:
     """Run every algorithm with every seed."""
     plan = [(name, how.config(algorithm, seed)) for name, algorithm in named for seed in seeds]
-    listeners = Listeners([*how.callbacks, *([Progress()] if how.progress else [])])
-    own = None if how.encoder is None or isinstance(how.encoder, str) else custom_encoder(how.encoder)
-    say = to_stderr if how.progress else lambda line: None
-    bench = open_context(plan[0][1], len(plan), say, how.rows.data, own)
-    trials: list[Trial] = []
-    noted: dict[int, list[RoundRecord]] = {}
-
-    def start(ready: list[Trial]) -> None:
-        trials.extend(ready)
-        noted.update({id(trial): [] for trial in ready})
-        sizes = tuple(facts.rows for facts in ready[0].facts)
-        named = tuple((name, config.run.seed) for name, config in plan)
-        listeners.start(Start(named, sizes, how.rounds, min(trial.round for trial in ready)))
-
-    def note(trial: Trial, row: RoundRecord) -> None:
-        name = plan[[id(t) for t in trials].index(id(trial))][0]
-        noted[id(trial)].append(row)
-        listeners.round({"method": name, "seed": trial.config.run.seed} | row)
-
-    def go_on(round: int, rows: list[RoundRecord]) -> bool:
-        return not listeners.stopping
-
+    callbacks = [c if isinstance(c, Callback) else FunctionCallback(c) for c in how.callbacks]
+    callbacks += [ProgressLines()] if how.progress else []
+    custom = None if how.encoder is None or isinstance(how.encoder, str) else custom_encoder(how.encoder)
     folders = [how.folder(name, config.run.seed, len(named) == 1, len(seeds) == 1) for name, config in plan]
-    if how.out is None:
-        ready = [set_up(resolve(config, bench.data, bench.own), bench) for _, config in plan]
-        start(ready)
-        run_rounds(ready, bench, lambda trial, settled: note(trial, settled.row), go_on)
-        rows = [noted[id(trial)] for trial in ready]
-    else:
-        jobs = [(config, folder) for (_, config), folder in zip(plan, folders, strict=True)]
-        outcomes = run_trials(jobs, how.resume, start, go_on, bench=bench, noted=note)
-        rows = [outcome.rows for outcome in outcomes]
+    with messages(how.progress):
+        context, trials = set_up([config for _, config in plan], [name for name, _ in plan], how.rows.data, custom)
+        places = [folder for folder in folders if folder is not None]
+        if places:
+            ended = execute(trials, context, places, how.resume, callbacks)
+            rounds = [read_rounds(place) for place in places]
+        else:
+            history = History()
+            for callback in callbacks:
+                callback.on_start(trials)
+            ended = run_rounds(trials, context, [history, *callbacks])
+            for callback in callbacks:
+                callback.on_end(ended)
+            rounds = [history.records.get(trial.spec, []) for trial in ended]
     return [
-        _outcome(name, trial, bench, own_rows, folder, how.rows)
-        for (name, _), trial, own_rows, folder in zip(plan, trials, rows, folders, strict=True)
+        _outcome(trial, context, records, folder, how.rows)
+        for trial, records, folder in zip(ended, rounds, folders, strict=True)
     ]
 
 
-def _outcome(
-    name: str, trial: Trial, bench: RunContext, rows: list[RoundRecord], folder: Path | None, rows_given: Given
-) -> Run:
-    """Say what came of a trial."""
-    seed = trial.config.run.seed
+def _outcome(trial: Trial, context: RunContext, rounds: list[RoundRecord], folder: Path | None, rows: Given) -> Run:
+    """Collect the results of a trial."""
+    name, seed = trial.spec.label, trial.config.run.seed
     if trial.failure is not None:
         raise RunFailed(f"{name}, seed {seed}: {trial.failure}; try a smaller lr")
-    rows = [{"method": name, "seed": seed} | row for row in rows]
-    return Run(
-        name, seed, trial.config, rows, final_evaluation(trial, bench), _models(trial, bench, rows_given), folder
-    )
+    history = [with_method(trial, record) for record in rounds]
+    evaluation = final_evaluation(trial, context)
+    return Run(name, seed, trial.config, history, evaluation, _models(trial, context, rows), folder)
 
 
-def _models(trial: Trial, bench: RunContext, rows: Given) -> dict[str, Classifier]:
+def _models(trial: Trial, context: RunContext, rows: Given) -> dict[str, Classifier]:
     """Make a classifier of the global model, or of each party's where each has its own."""
     tensors = final_tensors(trial)
 
-    def made(of: Tensors) -> Classifier:
-        return classifier(build(trial.spec), of, bench.data, rows.classes)
+    def make(of: Tensors) -> Classifier:
+        return classifier(build(trial.spec.network), of, context.data, rows.classes)
 
-    if trial.algorithm.local.own is None:
-        return {"global": made(tensors)}
-    return {str(party): made(under(f"party{party}", tensors)) for party in sorted(trial.memory)}
+    if not trial.algorithm.personal:
+        return {"global": make(tensors)}
+    return {str(party): make(under(f"party{party}", tensors)) for party in sorted(trial.memory)}
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:

@@ -1,7 +1,6 @@
 """Data as Python has it: a name, a path, a Dataset, arrays, tensors, a torch Dataset."""
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,7 +33,7 @@ class Given(NamedTuple):
     classes: Sequence[Any] | None = None
 
 
-def given(data: DataLike, test: Rows | None, read: DataSettings, say: Callable[[str], None]) -> Given:
+def given(data: DataLike, test: Rows | None, read: DataSettings) -> Given:
     """Take data in any of its forms; read says how rows are held out."""
     if isinstance(data, str | PathLike):
         if test is not None:
@@ -46,7 +45,7 @@ def given(data: DataLike, test: Rows | None, read: DataSettings, say: Callable[[
         return Given({"path": data.name + MEMORY}, data)
     how = reader_options(read)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, tuple | list | Mapping):
-        made = from_torch(data, test, name="rows", settings=how, say=say)
+        made = from_torch(data, test, name="rows", settings=how)
         whole = all(name.lstrip("-").isdecimal() for name in made.class_names)
         return Given({"path": "rows" + MEMORY}, made, [int(k) for k in made.class_names] if whole else None)
     held = _arrays(data)
@@ -74,8 +73,3 @@ def _array(part: Any, name: str) -> NDArray[Any]:
     if name != "x" and isinstance(part, list | tuple):
         return np.array(part, dtype=object)  # numpy would make words of all if one is: of a missing one, too
     return as_array(part)
-
-
-def to_stderr(line: str) -> None:
-    """Say a line."""
-    print(line, file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from moonfed.api.classifier import BATCH, Classifier, classifier
 from moonfed.data.readers import apply
 from moonfed.storage.saved_model import Saved, read_saved
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,16 @@ def predict(
     data: str | PathLike[str],
     model: str | None = None,
     skip_bad_rows: bool = False,
-    say: Callable[[str], None] = lambda line: None,
 ) -> Predictions:
     """Let the model of a run folder judge the rows of a file or folder that is like the run's data."""
     saved = read_saved(Path(run), model)
-    found = apply(saved.encoding, Path(data), skip_bad_rows, say)
+    found = apply(saved.encoding, Path(data), skip_bad_rows)
     net = load_classifier(saved).model
     inputs, parts = found.inputs.long() if saved.like.words else found.inputs, list[torch.Tensor]()
     with torch.no_grad():
         for part in inputs.split(BATCH):
             parts.append(net(part).logits.double().softmax(1))
-            say(f"{sum(map(len, parts)):,} of {len(found.inputs):,} rows judged")
+            logger.info("%s of %s rows predicted", f"{sum(map(len, parts)):,}", f"{len(found.inputs):,}")
     places = [found.rows.place(row) for row in range(len(found.inputs))]
     return Predictions(places, list(saved.encoding.classes), torch.cat(parts).numpy(), found.labels)
 

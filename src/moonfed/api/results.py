@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from moonfed.api.callbacks import RoundRecord
 from moonfed.api.classifier import Classifier
 from moonfed.core.errors import UserError
 from moonfed.training.config import Config
+from moonfed.training.records import RoundRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -171,5 +171,5 @@ def _value(row: RoundRecord, what: str) -> float | None:
     return found if isinstance(found, float | int) else None
 
 
-def _losses(row: RoundRecord) -> RoundRecord:
+def _losses(row: RoundRecord) -> dict[str, float]:
     return {f"loss_{name}": value for name, value in row["losses"].items()}

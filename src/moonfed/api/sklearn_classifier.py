@@ -17,6 +17,7 @@ from moonfed.data.dataset import Dataset
 from moonfed.data.partition import Split, partition
 from moonfed.data.readers import npz as arrays
 from moonfed.data.readers.options import NUMBERS
+from moonfed.training.records import RoundRecord
 
 ROOM = 10  # rows a simulated party should have at least, where there are enough
 
@@ -39,7 +40,7 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     model_: Classifier
     parties_: list[str]
-    rows_: list[dict[str, Any]]
+    rows_: list[RoundRecord]
 
     def __init__(
         self,

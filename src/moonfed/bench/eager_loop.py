@@ -29,7 +29,7 @@ def _party(model: nn.Module, data: Dataset, job: Job) -> Snapshot:
     optimizer = torch.optim.SGD(net.parameters(), job.lr, momentum=job.momentum, weight_decay=job.weight_decay)
     anchors: list[nn.Module] = []
     if isinstance(job.local, MoonLocal):
-        seen_through = (job.state.model, as_snapshot(job.slots, "previous0"))
+        seen_through = (job.state.model, as_snapshot(job.memory, "previous0"))
         anchors = [_holding(model, snapshot).eval() for snapshot in seen_through]
     plan = BatchPlan(*(part.to(data.inputs.device) for part in job.plan))
     for batch in zip(*plan, strict=True):

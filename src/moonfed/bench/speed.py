@@ -4,7 +4,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,11 +17,13 @@ from moonfed.core.seeds import generator
 from moonfed.core.tree import norm, sub
 from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.dataset import Dataset, Recipe
-from moonfed.engines import Job, EngineOptions, nets_of, numerics, pick_engine
+from moonfed.engines import EngineOptions, Job, nets_of, numerics, pick_engine
 from moonfed.training.config import Config, make_config
 from moonfed.training.loop import run_rounds
+from moonfed.training.network import build, net_spec
+from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import RunContext, Trial, build, net_spec, resolve, set_up
+from moonfed.training.trial import RunContext, Trial, new_trial
 
 CROPS = Recipe(pad=4, reflect=True, flip=True)
 # How far two ways may end apart, as a share of the way gone: rounding is all that may lie between them.
@@ -70,12 +72,12 @@ def _measure(
                     if not augmented and (count != max(profile.trials) or (precision == "fp32" and len(wanted) > 1)):
                         continue
                     say(f"{way} {precision}, {algorithm}, trials: {count}{'' if augmented else ', no augmentation'}")
-                    options = EngineOptions(precision, compile=compiled, say=say)
+                    options = EngineOptions(precision, compile=compiled)
                     found.timings.append(_timing(way, algorithm, data, count, options, profile, plain))
     for width in lanes:
         for way, precision, compiled in wanted[-1:]:
             say(f"{way} {precision}, moon, {width} lanes")
-            found.timings.append(_at_width(way, width, device, EngineOptions(precision, width, compiled, say)))
+            found.timings.append(_at_width(way, width, device, EngineOptions(precision, width, compiled)))
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Plain:
 def _plain(algorithm: str, data: Dataset, profile: Profile) -> Plain:
     bench = _bench(data, EngineOptions())
     trials = _second_round(algorithm, bench, 1, profile.check_epochs)
-    jobs, model = _jobs(trials, bench), build(trials[0].spec).to(data.inputs.device)
+    jobs, model = _jobs(trials, bench), build(trials[0].spec.network).to(data.inputs.device)
     with numerics("fp32"):
         return Plain(model, data, jobs, plain_round(model, data, jobs))
 
@@ -127,9 +129,8 @@ def _config(algorithm: str, seed: int, epochs: int, **split: Any) -> Config:
 def _second_round(algorithm: str, bench: RunContext, trials: int, epochs: int, **split: Any) -> list[Trial]:
     """Set trials up and run their first round, after which MOON has something to contrast with."""
     configs = [_config(algorithm, seed, epochs, **split) for seed in range(trials)]
-    made = [set_up(resolve(config, bench.data), bench) for config in configs]
-    run_rounds(made, bench, lambda trial, settled: None)
-    return made
+    made = [new_trial(resolve(config, bench.data), bench) for config in configs]
+    return run_rounds(made, bench)
 
 
 def _timing(
@@ -197,7 +198,7 @@ def _at_width(way: str, width: int, device: torch.device, options: EngineOptions
     bench = _bench(data, options)
     trials = _second_round("moon", bench, 1, 10, partition="iid", parties=width)
     jobs = _jobs(trials, bench)
-    model = build(trials[0].spec).to(device)
+    model = build(trials[0].spec.network).to(device)
     with numerics("fp32"):
         first = Plain(model, data, jobs[:1], plain_round(model, data, jobs[:1]))
     results = bench.engine.run_cohort(jobs)
@@ -212,10 +213,12 @@ def _at_width(way: str, width: int, device: torch.device, options: EngineOptions
 
 def _whole_round(trials: list[Trial], bench: RunContext) -> None:
     """Run one more round of every trial, evaluation included."""
-    for trial in trials:
-        train = trial.config.train.model_copy(update={"rounds": trial.round + 1})
-        trial.config = trial.config.model_copy(update={"train": train})
-    run_rounds(trials, bench, lambda trial, settled: None)
+    run_rounds([_with_rounds(trial, trial.round + 1) for trial in trials], bench)
+
+
+def _with_rounds(trial: Trial, rounds: int) -> Trial:
+    train = trial.config.train.model_copy(update={"rounds": rounds})
+    return replace(trial, spec=replace(trial.spec, config=trial.config.model_copy(update={"train": train})))
 
 
 def _jobs(trials: list[Trial], bench: RunContext) -> list[Job]:

@@ -13,7 +13,7 @@ from moonfed.cli.data_commands import app as data
 from moonfed.cli.federation_commands import federate, federation, site
 from moonfed.cli.flags import File, Json, Out, Resume, Set, Several, Values, configured, with_settings
 from moonfed.cli.model_commands import export, predict
-from moonfed.cli.progress import showing, stderr
+from moonfed.cli.progress import messages_to, showing, stderr
 from moonfed.cli.report_command import report
 from moonfed.cli.reproduce_command import reproduce
 from moonfed.cli.run_summary import close, with_advice
@@ -56,8 +56,8 @@ def run(
     from moonfed.experiments.execute import run_trials
 
     with showing() as display:
-        (outcome,) = run_trials([(settings, out)], resume, display.start, display.after_round, display.say)
-    close(outcome, json)
+        (record,) = run_trials([(settings, out)], resume, [display])
+    close(record, json)
 
 
 @app.command()
@@ -98,7 +98,7 @@ def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], several: Seve
 
     with showing() as display:
         trials = [(settings, path) for _, settings, path in plan]
-        outcomes = run_trials(trials, several.resume, display.start, display.after_round, display.say)
+        outcomes = run_trials(trials, several.resume, [display], [name for name, _, _ in plan])
     named = [(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)]
     found = summaries(named)
     if several.json:
@@ -133,7 +133,8 @@ def partition(
 
     if seed is not None:
         given["run"] = {"seed": seed}
-    split = describe_split(configured(given, config, set or []), say=lambda line: stderr().print(line, markup=False))
+    with messages_to(lambda line: stderr().print(line, markup=False)):
+        split = describe_split(configured(given, config, set or []))
     if plot is not None:
         draw_heatmap(split, plot)
     if json:

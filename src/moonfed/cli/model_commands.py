@@ -1,6 +1,7 @@
 """moonfed predict and export: a run's model put to use."""
 
 import json as encoding
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from moonfed.cli.progress import working
 from moonfed.core.errors import UserError
 
+logger = logging.getLogger(__name__)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
 Own = Annotated[
     str | None, typer.Option("--model", metavar="FILE.py:NAME", help="where an encoder of your own is, if it was one")
@@ -27,12 +29,12 @@ def predict(
 ) -> None:
     """Judge new rows with a run's model: moonfed predict runs/mine new.csv -o predictions.csv."""
     _file(out, (".csv",))
-    with working() as say:
-        say("reading the model")
+    with working():
+        logger.info("reading the model")
         from moonfed.api.predict import predict as judge
         from moonfed.core.files import write_bytes
 
-        found = judge(run, data, model, skip_bad_rows, say)
+        found = judge(run, data, model, skip_bad_rows)
         if out is not None:
             write_bytes(out, found.as_csv().encode())
     right = "" if found.accuracy is None else f", {found.accuracy:.1%} of them right"
@@ -54,14 +56,14 @@ def export(
 ) -> None:
     """Write a run's model as one file that needs nothing of this package: moonfed export runs/mine -o model.onnx."""
     _file(out, (".pt2", ".onnx"))
-    with working() as say:
-        say("reading the model")
+    with working():
+        logger.info("reading the model")
         from moonfed.api.export import export as write
         from moonfed.api.predict import load_classifier
         from moonfed.storage.saved_model import read_saved
 
         saved = read_saved(run, model)
-        say(f"writing {out}")
+        logger.info(f"writing {out}")
         ready = load_classifier(saved)
         write(ready, out)
     facts = {"file": str(out), "bytes": out.stat().st_size, "input": ["batch", *ready.shape], "which": saved.which}

@@ -1,5 +1,6 @@
 """Progress: a live line on a terminal, plain lines elsewhere; always on stderr, so that stdout stays the answer."""
 
+import logging
 import signal
 import sys
 import time
@@ -13,7 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.text import Text
 
 from moonfed.core.errors import RunFailed
-from moonfed.training.loop import RoundRecord
+from moonfed.training.callbacks import Callback, Finished
+from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
 
 
@@ -22,19 +24,46 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
-class Display:
-    """Shows how a run goes on, and notices Ctrl-C."""
+class MessageHandler(logging.Handler):
+    """Hands every message of the package to a function, as one line."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.INFO)
+        self.show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a message; a warning says that it is one."""
+        text = record.getMessage()
+        self.show(f"warning: {text}" if record.levelno >= logging.WARNING else text)
+
+
+@contextmanager
+def messages_to(show: Callable[[str], None]) -> Iterator[None]:
+    """Show the package's messages while a command lasts."""
+    logger = logging.getLogger("moonfed")
+    handler, level = MessageHandler(show), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class Display(Callback):
+    """Shows how a run proceeds, and notices Ctrl-C."""
 
     def __init__(self) -> None:
         self.console = stderr()
-        self.begun = self.stopping = False
+        self.started = self.stopping = False
         self.began = time.perf_counter()
         self.first = self.last = 0
         self.bar: Progress | None = None
 
-    def start(self, trials: list[Trial]) -> None:
-        """Say where the trials start from."""
-        self.begun = True
+    def on_start(self, trials: Sequence[Trial]) -> None:
+        """Show where the trials start from."""
+        self.started = True
         self.first = min(trial.round for trial in trials)
         self.last = max(trial.config.train.rounds for trial in trials)
         self.began = time.perf_counter()
@@ -43,56 +72,56 @@ class Display:
         elif self.first:
             self.console.print(f"resumed after round {self.first} of {self.last}")
         if self.bar is not None:
-            self.task = self.bar.add_task("round", total=self.last, completed=self.first, told="")
+            self.task = self.bar.add_task("round", total=self.last, completed=self.first, summary="")
 
-    def say(self, line: str) -> None:
-        """Show what an engine has to say."""
+    def show(self, line: str) -> None:
+        """Show a message of the package."""
         self.console.print(line, markup=False)
 
-    def after_round(self, round: int, rows: list[RoundRecord]) -> bool:
-        """Show a finished round; False once the user has asked to stop."""
-        if not rows:  # every trial failed in it
-            return not self.stopping
-        told = told_of(rows)
-        if self.bar is not None:
-            self.bar.update(self.task, completed=round, told=told)
-        else:
-            spent = time.perf_counter() - self.began
-            left = spent / max(1, round - self.first) * (self.last - round)
-            self.console.print(f"round {round}/{self.last}  {told}  {spent:.0f} s, {left:.0f} s left")
-        return not self.stopping
+    def on_round(self, finished: Finished) -> bool:
+        """Show a finished round; True once the user has asked to stop."""
+        if finished:
+            records = [record for _, record in finished]
+            round, summary = records[0]["round"], summary_of(records)
+            if self.bar is not None:
+                self.bar.update(self.task, completed=round, summary=summary)
+            else:
+                spent = time.perf_counter() - self.began
+                left = spent / max(1, round - self.first) * (self.last - round)
+                self.console.print(f"round {round}/{self.last}  {summary}  {spent:.0f} s, {left:.0f} s left")
+        return self.stopping
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Let the round end and be saved; a second Ctrl-C stops at once, and so does one before there is a round."""
-        if self.stopping or not self.begun or number == signal.SIGTERM:
+        """Let the round end and be saved; a second Ctrl-C stops at once, and so does one before the first round."""
+        if self.stopping or not self.started or number == signal.SIGTERM:
             raise KeyboardInterrupt
         self.stopping = True
         self.console.print("stopping after this round; press Ctrl-C again to stop at once")
 
 
-def told_of(rows: list[RoundRecord]) -> str:
-    """Say in a few words how a round went, averaged over the trials."""
-    parts = {k for row in rows for k in row["losses"]}
-    means = {k: _mean([row["losses"][k] for row in rows if k in row["losses"]]) for k in sorted(parts, reverse=True)}
-    losses = "  ".join(f"{k} {v:.3f}" for k, v in means.items())
-    scored = [row["accuracy"] for row in rows if row["accuracy"] is not None]
-    return (f"accuracy {_mean(scored):.1%}  " if scored else "") + losses
+def summary_of(records: Sequence[RoundRecord]) -> str:
+    """Summarise a round in a few words, averaged over the trials."""
+    parts = {k for record in records for k in record["losses"]}
+    losses = {k: _mean([r["losses"][k] for r in records if k in r["losses"]]) for k in sorted(parts, reverse=True)}
+    words = "  ".join(f"{k} {v:.3f}" for k, v in losses.items())
+    scores = [record["accuracy"] for record in records if record["accuracy"] is not None]
+    return (f"accuracy {_mean(scores):.1%}  " if scores else "") + words
 
 
 class Rounds(Progress):
-    """A bar, and below it how the last round went: together they would not fit into 80 columns."""
+    """A bar, and below it a summary of the last round: side by side they would not fit into 80 columns."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """Show the bar and the words."""
+        """Show the bar and the summary."""
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
-            if task.fields["told"]:
-                yield Text(task.fields["told"], no_wrap=True, overflow="ellipsis")
+            if task.fields["summary"]:
+                yield Text(task.fields["summary"], no_wrap=True, overflow="ellipsis")
 
 
 @contextmanager
 def showing(also: Sequence[signal.Signals] = ()) -> Iterator[Display]:
-    """Show progress while a run lasts; with SIGTERM, a command that has started others ends them before it goes."""
+    """Show progress while a run lasts; also lists further signals that end the command (SIGTERM, to end children)."""
     display = Display()
     before = {number: signal.signal(number, display.interrupt) for number in (signal.SIGINT, *also)}
     try:
@@ -105,42 +134,44 @@ def showing(also: Sequence[signal.Signals] = ()) -> Iterator[Display]:
                 TimeRemainingColumn(),
                 TextColumn("left"),
             )
-            with Rounds(*columns, console=display.console) as display.bar:
+            with Rounds(*columns, console=display.console) as display.bar, messages_to(display.show):
                 yield display
         else:
-            yield display
+            with messages_to(display.show):
+                yield display
     except KeyboardInterrupt:  # not left to typer, which would end without a word
-        if not display.begun:
-            raise RunFailed("stopped before a round began; the same command starts again") from None
-        raise RunFailed("stopped at once; go on from the last saved round with --resume") from None
+        if not display.started:
+            raise RunFailed("stopped before the first round; run the same command again") from None
+        raise RunFailed("stopped at once; continue from the last saved round with --resume") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def working(patience: float = 2.0) -> Iterator[Callable[[str], None]]:
-    """Say what is being done: in one live line on a terminal, elsewhere in lines once it has taken two seconds."""
+def working(patience: float = 2.0) -> Iterator[None]:
+    """Show the package's messages as one live line on a terminal, elsewhere as lines once it has taken a while."""
     console, began = stderr(), time.perf_counter()
     if console.is_terminal and not console.is_dumb_terminal:
-        with console.status("") as status:
-            yield lambda line: status.update(Text(line))
+        with console.status("") as status, messages_to(lambda line: status.update(Text(line))):
+            yield
         return
-    now = ["working"]
+    current = ["working"]
 
-    def tell() -> None:
-        console.print(f"{now[0]}, {time.perf_counter() - began:.0f} s", markup=False)
+    def print_line() -> None:
+        console.print(f"{current[0]}, {time.perf_counter() - began:.0f} s", markup=False)
 
-    def say(line: str) -> None:
-        now[0] = line
+    def show(line: str) -> None:
+        current[0] = line
         if time.perf_counter() - began > patience:
-            tell()
+            print_line()
 
-    first = Timer(patience, tell)  # a step that began before and lasts
+    first = Timer(patience, print_line)  # for a step that began before and lasts
     first.daemon = True
     first.start()
     try:
-        yield say
+        with messages_to(show):
+            yield
     finally:
         first.cancel()
 

@@ -1,6 +1,7 @@
 """moonfed report."""
 
 import json as encoding
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from moonfed.cli.progress import working
 from moonfed.core.errors import UserError
 
+logger = logging.getLogger(__name__)
 Json = Annotated[bool, typer.Option("--json", help="print the numbers of the page as one JSON value to stdout")]
 
 
@@ -44,19 +46,19 @@ def report(
             raise UserError(f"--target needs an accuracy between 0 and 1, got {value:g}")
     if tsne and not 10 <= tsne <= 10_000:
         raise UserError(f"--tsne needs 10 to 10000 rows, or 0 for none, got {tsne}")
-    with working() as say:
-        say("reading the runs")
+    with working():
+        logger.info("reading the runs")
         from moonfed.report.circumstances import lead
         from moonfed.report.methods import settings_of
         from moonfed.report.run_report import report_json, report_sections, write_files, write_report
         from moonfed.storage.run_record import read_runs
 
         settings = settings_of(read_runs(folders))
-        sections = report_sections(settings, targets, tsne, say)
-        say(f"writing {out}")
+        sections = report_sections(settings, targets, tsne)
+        logger.info(f"writing {out}")
         write_report(title, sections, out, lead(settings))
         if figures is not None:
-            say(f"writing figures and tables to {figures}")
+            logger.info(f"writing figures and tables to {figures}")
             write_files(sections, figures)
     if json:
         answer = {"page": str(out), "settings": report_json(settings, targets)}

@@ -6,10 +6,10 @@ from pathlib import Path
 import typer
 
 from moonfed.core.errors import RunFailed
-from moonfed.experiments.execute import Outcome
+from moonfed.storage.run_record import RunRecord
 
 
-def close(outcome: Outcome, json: bool) -> None:
+def close(outcome: RunRecord, json: bool) -> None:
     """Say what became of a run; one that failed or was stopped ends the command with exit code 1."""
     from moonfed.report.by_party import by_party
     from moonfed.report.terminal import by_party_table

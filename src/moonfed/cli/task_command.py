@@ -43,7 +43,7 @@ def task(
     folder, plan = plan_comparison(list(METHODS), seeds, values, out or Path("runs") / f"task-{name}")
     with showing() as display:
         trials = [(settings, path) for _, settings, path in plan]
-        outcomes = run_trials(trials, True, display.start, display.after_round, display.say)
+        outcomes = run_trials(trials, True, [display])
     if not all(outcome.finished or outcome.failure for outcome in outcomes):
         raise RunFailed(f"stopped early, saved in {folder}; the same command goes on")
     named = [(method, outcome) for (method, _, _), outcome in zip(plan, outcomes, strict=True)]

@@ -40,9 +40,9 @@ def tune(
     with showing() as display:
 
         def run(trials: Any) -> Any:
-            return run_trials(trials, True, display.start, display.after_round, display.say)
+            return run_trials(trials, True, [display])
 
-        results = carry_out(search, run, display.say)
+        results = carry_out(search, run, display.show)
     found = result_of(search, results)
     make_folder(search.folder)
     write_json(search.folder / RESULT, found)

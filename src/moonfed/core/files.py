@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -108,6 +108,25 @@ def apart(tensors: Tensors) -> Tensors:
         here[key] = own.clone() if own.data_ptr() in taken else own
         taken.add(own.data_ptr())
     return here
+
+
+def lock_file(path: Path) -> IO[str]:
+    """Open and lock a file; the operating system unlocks it when this process ends, however it ends.
+
+    A lock that another process holds raises BlockingIOError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("w")
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:

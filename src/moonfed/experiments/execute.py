@@ -1,107 +1,91 @@
 """Trials from settings to results: set up, resumed, run, recorded."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from moonfed.core.errors import UserError
+from moonfed.data import Dataset
+from moonfed.models.custom import CustomEncoder
 from moonfed.storage.checkpoint import Manifest
-from moonfed.storage.run_folder import RunFolder, read_rows
-from moonfed.storage.tensorboard_log import Scalars, need_tensorboard
+from moonfed.storage.recorder import Recorder
+from moonfed.storage.run_folder import RunFolder
+from moonfed.storage.run_record import RunRecord, read_run
+from moonfed.storage.tensorboard_log import TensorBoardCallback, need_tensorboard
+from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config, identity
-from moonfed.training.loop import RoundRecord, RoundResult, run_rounds
+from moonfed.training.loop import run_rounds
 from moonfed.training.registry import full_name
 from moonfed.training.runner import CohortRunner
-from moonfed.training.scoring import final_evaluation
-from moonfed.training.trial import RunContext, Trial, open_context, resolve, set_up
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a trial."""
-
-    config: Config
-    folder: Path
-    rows: list[RoundRecord]
-    failure: str | None
-
-    @property
-    def finished(self) -> bool:
-        """Whether every round was run."""
-        return self.failure is None and len(self.rows) == self.config.train.rounds
+from moonfed.training.setup import set_up
+from moonfed.training.trial import RunContext, Trial
 
 
 def run_trials(
     configs: Sequence[tuple[Config, Path | None]],
-    resume: bool,
-    on_start: Callable[[list[Trial]], None] = lambda trials: None,
-    after_round: Callable[[int, list[RoundRecord]], bool] = lambda round, rows: True,
-    say: Callable[[str], None] = lambda line: None,
-    bench: RunContext | None = None,
-    noted: Callable[[Trial, RoundRecord], None] = lambda trial, row: None,
-) -> list[Outcome]:
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    labels: Sequence[str] = (),
+    data: Dataset | None = None,
+    custom: CustomEncoder | None = None,
+) -> list[RunRecord]:
     """Run trials that share data and network, each into its own folder, as one stack where they fit."""
-    if any(config.run.tensorboard for config, _ in configs):
-        need_tensorboard()
-    bench = bench or open_context(configs[0][0], len(configs), say)
-    fingerprint = bench.data.fingerprint
-    resolved = [(resolve(config, bench.data, bench.own), out) for config, out in configs]
-    trials = [set_up(config, bench) for config, _ in resolved]
-    folders = [RunFolder(out or default_folder(config), config, fingerprint, bench.data) for config, out in resolved]
-    if len({folder.path.resolve() for folder in folders}) < len(folders):
-        raise UserError("two of the runs are the same; ask for each of them once")
-    return carry_out(trials, folders, bench, resume, on_start, after_round, noted=noted)
+    context, trials = set_up([config for config, _ in configs], labels, data, custom)
+    places = [out or default_folder(trial.config) for (_, out), trial in zip(configs, trials, strict=True)]
+    execute(trials, context, places, resume, callbacks)
+    return [read_run(place) for place in places]
 
 
-def carry_out(
-    trials: list[Trial],
-    folders: list[RunFolder],
-    bench: RunContext,
+def execute(
+    trials: Sequence[Trial],
+    context: RunContext,
+    places: Sequence[Path],
     resume: bool,
-    on_start: Callable[[list[Trial]], None],
-    after_round: Callable[[int, list[RoundRecord]], bool],
-    parties: CohortRunner | None = None,
-    noted: Callable[[Trial, RoundRecord], None] = lambda trial, row: None,
-) -> list[Outcome]:
-    """Take trials from where their folders say they stand to their last round, committing every one."""
-    by_trial = {id(trial): folder for trial, folder in zip(trials, folders, strict=True)}
-    boards: dict[int, Scalars] = {}
-    try:
-        # All that can be refused is refused before the first word is written to any of the folders.
-        for folder in folders:
-            folder.look(resume)
-        start = lowest_common([folder.checkpoint.manifests() for folder in folders])
-        for trial, folder, manifest in zip(trials, folders, start, strict=True):
-            folder.load(trial, manifest)
-        for trial, folder, manifest in zip(trials, folders, start, strict=True):
-            folder.begin(manifest)
-            if trial.config.run.tensorboard and not folder.finished:
-                boards[id(trial)] = Scalars(folder.path, trial.round + 1)
-
-        def commit(trial: Trial, settled: RoundResult) -> None:
-            by_trial[id(trial)].commit(trial, settled)
-            if (board := boards.get(id(trial))) is not None:
-                board.write(settled.row)
-            noted(trial, settled.row)
-
-        on_start(trials)
-        run_rounds(trials, bench, commit, after_round, parties)
-        for trial, folder in zip(trials, folders, strict=True):
-            folder.finish(trial, lambda trial=trial: final_evaluation(trial, bench))
-    finally:
-        for holder in (*folders, *boards.values()):
-            holder.close()
-    return [
-        Outcome(trial.config, folder.path, read_rows(folder.path), trial.failure)
-        for trial, folder in zip(trials, folders, strict=True)
+    callbacks: Sequence[Callback] = (),
+    runner: CohortRunner | None = None,
+    fingerprint: str = "",
+) -> list[Trial]:
+    """Run trials from where their folders stand to their last round, committing every one."""
+    if len({place.resolve() for place in places}) < len(places):
+        raise UserError("two of the runs are the same; ask for each of them once")
+    if any(trial.config.run.tensorboard for trial in trials):
+        need_tensorboard()
+    fingerprint = fingerprint or context.data.fingerprint
+    folders = [
+        RunFolder(place, trial.config, fingerprint, context.data) for trial, place in zip(trials, places, strict=True)
     ]
+    logged = {t.spec: place for t, place in zip(trials, places, strict=True) if t.config.run.tensorboard}
+    recorder = Recorder({t.spec: folder for t, folder in zip(trials, folders, strict=True)}, context)
+    board = TensorBoardCallback(logged)
+    observers = [recorder, *([board] if logged else []), *callbacks]
+    try:
+        ready = resume_from(trials, folders, resume)
+        for callback in observers:
+            callback.on_start(ready)
+        ended = run_rounds(ready, context, observers, runner)
+        for callback in observers:
+            callback.on_end(ended)
+    finally:
+        for holder in (*folders, board):
+            holder.close()
+    return ended
+
+
+def resume_from(trials: Sequence[Trial], folders: Sequence[RunFolder], resume: bool) -> list[Trial]:
+    """Restore trials from their folders, and take the folders; whatever is refused is refused before any is changed."""
+    for folder in folders:
+        folder.check(resume)
+    start = lowest_common([folder.checkpoint.manifests() for folder in folders])
+    loaded = [folder.load(trial, at) for trial, folder, at in zip(trials, folders, start, strict=True)]
+    for folder, manifest in zip(folders, start, strict=True):
+        folder.begin(manifest)
+    return loaded
 
 
 def lowest_common(committed: Sequence[list[Manifest]]) -> list[Manifest | None]:
-    """Choose for each trial the committed round it goes on from.
+    """Choose for each trial the committed round it continues from.
 
-    Trials of one stack are killed at most one round apart: they go on from the lower one together, so that the stack
-    is the one it would have been. A trial that is further ahead waits at its own last round.
+    Trials of one stack are killed at most one round apart: they continue from the lower round together, so that the
+    stack is the one it would have been. A trial that is further ahead waits at its own last round.
     """
     low = min(manifests[0].round if manifests else 0 for manifests in committed)
     chosen: list[Manifest | None] = []

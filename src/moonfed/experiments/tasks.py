@@ -7,9 +7,9 @@ compared. MOON's mu is the published 1 and FedProx's the published 0.01: neither
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from moonfed.experiments.execute import Outcome
 from moonfed.experiments.statistics import Interval, interval, paired
 from moonfed.experiments.tune import accuracy_of, last_rounds
+from moonfed.storage.run_record import RunRecord
 
 METHODS = ("moon:mu=1", "fedavg", "fedprox:mu=0.01")
 BASE, SEEDS = "fedavg", "0-4"
@@ -53,7 +53,7 @@ TASKS = {
 }
 
 
-def result_of(task: Task, trials: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
+def result_of(task: Task, trials: Sequence[tuple[str, RunRecord]]) -> dict[str, Any]:
     """Put together what the methods came to, each with its interval and its paired difference to FedAvg."""
     scores: dict[str, dict[int, float]] = {method: {} for method, _ in trials}
     for method, outcome in trials:

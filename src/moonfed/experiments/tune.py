@@ -9,10 +9,10 @@ from typing import Any
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.experiments.compare import read_seeds, top_folder
-from moonfed.experiments.execute import Outcome
 from moonfed.experiments.search import Choice, Plan, Results, Stage, choose, estimate, plan_search, stages
 from moonfed.experiments.statistics import LAST
 from moonfed.experiments.sweep import Shared, grid_of
+from moonfed.storage.run_record import RunRecord
 from moonfed.training.config import SECTIONS, Config, flag_of, make_config
 
 Values = dict[str, dict[str, Any]]
@@ -26,7 +26,7 @@ SEARCHED: dict[str, Values] = {
     },
     "fedprox": {"algorithm": {"mu": [0.001, 0.01, 0.1, 1.0]}},
 }
-RunTrials = Callable[[list[tuple[Config, Path | None]]], list[Outcome]]
+RunTrials = Callable[[list[tuple[Config, Path | None]]], list[RunRecord]]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _stacks(search: Search, stage: Stage) -> list[list[tuple[int, int]]]:
     return list(groups.values())
 
 
-def accuracy_of(outcome: Outcome) -> float:
+def accuracy_of(outcome: RunRecord) -> float:
     """Read a trial: the mean held-out accuracy of its last rounds, as many as last_rounds says."""
     values = [row["accuracy"] for row in outcome.rows[-last_rounds(outcome.config.train.rounds) :]]
     values = [value for value in values if value is not None]

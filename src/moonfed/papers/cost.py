@@ -17,9 +17,9 @@ from moonfed.models import ENCODERS, EncoderSpec
 from moonfed.papers.recipe import Recipe
 from moonfed.papers.recipe_trials import Terms, is_finished, rounds_done, wanted
 from moonfed.papers.scale import BATCH, SMOKE_DATA
-from moonfed.storage.run_folder import CONFIG, read_rows
+from moonfed.storage.run_folder import CONFIG, read_rounds
 from moonfed.training.config import Config
-from moonfed.training.trial import NetSpec, build
+from moonfed.training.network import NetSpec, build
 
 ANCHORED = 1.45  # a MOON step over a FedAvg one, as measured with ResNet-50: results/cifar100
 DIGITS_ROWS = 1415
@@ -100,7 +100,7 @@ def rate_of(dataset: str, folder: Path, device: str, say: Callable[[str], None])
 def _seen(dataset: str, folder: Path, gpu: str | None) -> Iterable[float]:
     for path in sorted(folder.glob(f"{dataset}-*/{CONFIG}")) if folder.is_dir() else ():
         try:
-            there, rows = read_json(path), read_rows(path.parent)
+            there, rows = read_json(path), read_rounds(path.parent)
             weight = ANCHORED if there["config"]["algorithm"]["name"] == "moon" else 1.0
             if there["machine"]["gpu"] == gpu:
                 yield from (r["seconds"] / r["steps"] / r["trials_in_stack"] / weight for r in rows[1:] if r["steps"])

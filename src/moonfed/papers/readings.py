@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from moonfed.experiments.statistics import LAST, rounds_to
-from moonfed.training.loop import RoundRecord
+from moonfed.training.records import RoundRecord
 
 
 def final_accuracy(rows: Sequence[RoundRecord]) -> float:

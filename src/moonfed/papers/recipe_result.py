@@ -24,7 +24,7 @@ from moonfed.papers.scale import scaled
 from moonfed.papers.separation import features_path, separation
 from moonfed.papers.verdict import judge, judge_level, units
 from moonfed.storage.run_folder import CONFIG
-from moonfed.training.loop import RoundRecord
+from moonfed.training.records import RoundRecord
 from moonfed.training.split_summary import describe_split
 
 Found = dict[str, Any]

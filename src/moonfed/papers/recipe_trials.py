@@ -8,19 +8,18 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.data.catalog.image_sets import CATALOGUE
 from moonfed.engines import pick_device, pick_precision
-from moonfed.experiments.execute import Outcome
 from moonfed.papers.recipe import WITHOUT_TRIALS, Cell, Recipe
 from moonfed.papers.scale import scaled
 from moonfed.storage.checkpoint import Checkpoint
-from moonfed.storage.run_folder import FAILURE, LOG, final_stands, read_rows
-from moonfed.storage.run_record import check_rows
+from moonfed.storage.run_folder import FAILURE, LOG, has_final_weights, read_rounds
+from moonfed.storage.run_record import RunRecord, check_rows
 from moonfed.training.config import Config, identity, make_config
-from moonfed.training.loop import RoundRecord
+from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
 
 STACKED = ("cnn", "mlp")
 Key = tuple[int, int]  # split seed, training seed
-RunTrials = Callable[[list[tuple[Config, Path | None]]], list[Outcome]]
+RunTrials = Callable[[list[tuple[Config, Path | None]]], list[RunRecord]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Terms:
         folder, rounds = self.folder(cell, key), scaled(cell, self.scale).rounds
         if rounds_done(folder) < rounds:
             return None
-        rows = read_rows(folder)[:rounds]
+        rows = read_rounds(folder)[:rounds]
         if len(rows) < rounds:
             raise UserError(f"{folder / LOG} is damaged: it holds {len(rows)} of {rounds} rounds; delete {folder}")
         check_rows(folder, rows)
@@ -120,7 +119,7 @@ def rounds_done(folder: Path) -> int:
 def is_finished(folder: Path, rounds: int) -> bool:
     """Whether a trial needs no more rounds."""
     done = rounds_done(folder)
-    return done > rounds or (done == rounds and final_stands(folder, rounds))
+    return done > rounds or (done == rounds and has_final_weights(folder, rounds))
 
 
 def has_failed(folder: Path) -> bool:

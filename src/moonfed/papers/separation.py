@@ -1,5 +1,6 @@
 """Figure 2: what four models make of the test rows, and how well their features separate the classes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 
 from moonfed.core.files import make_folder, read_tensors, write_tensors
 from moonfed.core.tree import add
-from moonfed.core.types import Snapshot, State, Tensors
+from moonfed.core.types import Snapshot, Tensors
 from moonfed.papers.moon_figures import FOUR_MODELS
 from moonfed.papers.recipe import Line
 from moonfed.papers.recipe_trials import Key, Terms
@@ -15,7 +16,8 @@ from moonfed.storage.features import features as seen_by_encoder
 from moonfed.storage.run_folder import FINAL
 from moonfed.training.config import Config
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import RunContext, Trial, open_context, resolve, set_up
+from moonfed.training.setup import set_up
+from moonfed.training.trial import RunContext, Trial
 
 SHOWN = 2000  # test rows, the first ones
 PARTY = 0  # whose model stands for a party's
@@ -37,13 +39,12 @@ def features(line: Line, key: Key, terms: Terms) -> Tensors:
         return read_tensors(path)[0]
     config = terms.config(line.cell, key)
     config = config.model_copy(update={"run": config.run.model_copy(update={"engine": "sequential"})})
-    bench = open_context(config)
-    trial = set_up(resolve(config, bench.data), bench)
-    model = _model(line.row, terms.folder(line.cell, key), trial, bench, config)
-    rows = torch.arange(min(SHOWN, len(bench.data.test_labels)), device=bench.data.test_labels.device)
+    context, (trial,) = set_up([config])
+    model = _model(line.row, terms.folder(line.cell, key), trial, context, config)
+    rows = torch.arange(min(SHOWN, len(context.data.test_labels)), device=context.data.test_labels.device)
     held = {
-        "features": seen_by_encoder(bench.nets.frozen, model, bench.data, rows),
-        "labels": bench.data.test_labels[rows].cpu(),
+        "features": seen_by_encoder(context.nets.inference, model, context.data, rows),
+        "labels": context.data.test_labels[rows].cpu(),
     }
     make_folder(path.parent)
     write_tensors(path, held, model=line.row, scale=terms.scale)
@@ -56,17 +57,17 @@ def features_path(line: Line, key: Key, terms: Terms) -> Path:
     return terms.out / "fig2" / f"{words}-{terms.folder(line.cell, key).name}.safetensors"
 
 
-def _model(row: str, folder: Path, trial: Trial, bench: RunContext, config: Config) -> Snapshot:
+def _model(row: str, folder: Path, trial: Trial, context: RunContext, config: Config) -> Snapshot:
     tensors = read_tensors(folder / FINAL)[0]
-    prefix = f"party{PARTY}/" if trial.algorithm.local.own is not None else ""
+    prefix = f"party{PARTY}/" if trial.algorithm.personal else ""
     shape = trial.state.model
-    device = bench.data.inputs.device
+    device = context.data.inputs.device
     weights, buffers = ({k: tensors[prefix + k].to(device) for k in part} for part in (shape.weights, shape.buffers))
     shared = Snapshot(weights, buffers)
     if row != FOUR_MODELS[-1]:
         return shared
     # A party's model is the shared one after that party's next round of local training.
-    trial.state, trial.round = State(shared, trial.state.sent, trial.state.kept), config.train.rounds
-    job = next(job for job in make_jobs(trial, bench) if job.party == PARTY)
-    (done,) = bench.engine.run_cohort([job])
+    after = replace(trial, state=trial.state._replace(model=shared), round=config.train.rounds)
+    job = next(job for job in make_jobs(after, context) if job.party == PARTY)
+    (done,) = context.engine.run_cohort([job])
     return Snapshot(add(shared.weights, done.upload.delta), done.upload.buffers)

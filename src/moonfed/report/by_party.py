@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
-from moonfed.experiments.execute import Outcome
 from moonfed.storage.run_folder import EVALUATION
+from moonfed.storage.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class AtParty:
     judged: str = "test"  # or held-out, the kind of rows that test_rows counts
 
 
-def by_party(outcomes: Sequence[tuple[str, Outcome]]) -> list[AtParty]:
+def by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[AtParty]:
     """Read what finished trials said of each party by name; empty where parties have no names."""
     found: dict[str, AtParty] = {}
     values: dict[tuple[str, str], list[float]] = {}
@@ -38,7 +38,7 @@ def by_party(outcomes: Sequence[tuple[str, Outcome]]) -> list[AtParty]:
     return list(found.values())
 
 
-def _parties(outcome: Outcome) -> list[dict]:
+def _parties(outcome: RunRecord) -> list[dict]:
     if not outcome.finished:
         return []
     try:

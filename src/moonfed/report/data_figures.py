@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Callable
 from functools import lru_cache
 
-from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import ReaderOptions, read_dataset
@@ -17,6 +16,7 @@ from moonfed.report.sections import slug
 from moonfed.storage.features import SHOWN, features, model_of, network, sample_rows
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.data_config import reader_options
+from moonfed.training.registry import ALGORITHMS
 from moonfed.training.split_summary import describe_split
 
 MOST_SPLITS = 3

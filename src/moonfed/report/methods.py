@@ -10,7 +10,7 @@ from typing import Any
 from moonfed.experiments.statistics import Interval, deviation, last_ten, paired, rounds_to
 from moonfed.storage.run_folder import last_accuracy
 from moonfed.storage.run_record import RunRecord
-from moonfed.training.loop import RoundRecord
+from moonfed.training.records import RoundRecord
 
 Seeds = tuple[int, int]  # of the split and of the training
 BASE = "fedavg"

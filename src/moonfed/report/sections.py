@@ -8,7 +8,7 @@ from moonfed.experiments.statistics import LAST, Interval, deviation
 from moonfed.report.blocks import Block, Paragraph, Picture, Pictures, Table
 from moonfed.report.figures import Gap, Line, colour, curves, differences
 from moonfed.report.methods import Method, Seeds, Setting
-from moonfed.training.loop import RoundRecord
+from moonfed.training.records import RoundRecord
 
 NONE = ""
 BAND = "Lines are means over the seeds, bands reach from the lowest to the highest seed."

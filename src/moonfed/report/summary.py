@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moonfed.experiments.execute import Outcome
 from moonfed.experiments.statistics import deviation, paired
 from moonfed.storage.run_folder import last_accuracy
+from moonfed.storage.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Summary:
         return {name: getattr(self, name) for name in names}
 
 
-def summaries(outcomes: Sequence[tuple[str, Outcome]]) -> list[Summary]:
+def summaries(outcomes: Sequence[tuple[str, RunRecord]]) -> list[Summary]:
     """Sum up the trials of each method, in the order in which the methods were named."""
     found: list[Summary] = []
     for method in dict.fromkeys(name for name, _ in outcomes):

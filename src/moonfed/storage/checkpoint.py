@@ -1,4 +1,4 @@
-"""The checkpoint: state, party memory and round number, committed by renaming one small manifest into place."""
+"""Checkpoints: state, party memory and round number, committed by renaming one small manifest into place."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +10,12 @@ from moonfed.core.tree import pack, prefixed, under, unpack
 from moonfed.core.types import Slots, State, Tensors, as_snapshot
 
 FORMAT = 1
+SERVER_STATE = "kept"  # the name on disk since format 1
 CURRENT, BEFORE = "manifest.json", "manifest-before.json"
 
 
 class Manifest(NamedTuple):
-    """What a committed round consists of; the files' names follow from the round and the log."""
+    """A committed round; the names of its files follow from the round."""
 
     round: int
     log_bytes: int
@@ -26,52 +27,54 @@ class Manifest(NamedTuple):
 
 
 class Checkpoint:
-    """A folder with the last two committed rounds; a round writes its own cohort's files and no others.
+    """A folder with the last two committed rounds; a round writes only the files of its own cohort.
 
-    The round before the last one stays so that trials of one stack, killed between two commits, can all go back to
-    their lowest common round.
+    The previous round is kept so that trials of one stack, killed between two commits, can all return to their lowest
+    common round.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.held: dict[int, list[int]] = {}  # the rounds whose file of a party is still there, oldest first
+        self.rounds_of: dict[int, list[int]] = {}  # the rounds for which a party's file exists, oldest first
 
     def manifests(self) -> list[Manifest]:
-        """List the committed rounds one can go back to, the newest first."""
+        """List the committed rounds that can be restored, newest first."""
         found = [self._manifest(name) for name in (CURRENT, BEFORE)]
         return list({m.round: m for m in reversed(found) if m is not None}.values())[::-1]
 
     def write(self, round: int, state: State, changed: dict[int, Slots], identity: str) -> None:
         """Write the state and the memory of the parties that changed, under names of their round."""
         flat = pack({"model": state.model})
-        flat |= prefixed("sent", pack(state.sent)) | prefixed("kept", pack(state.kept))
+        flat |= prefixed("sent", pack(state.sent)) | prefixed(SERVER_STATE, pack(state.server_state))
         write_tensors(self._state(round), flat, identity=identity)
         for party, slots in changed.items():
             write_tensors(self._party(party, round), pack(slots), identity=identity)
 
-    def seal(self, manifest: Manifest, changed: Sequence[int]) -> None:
-        """Commit: from the rename on, the new round is what a resume finds. Then delete what no manifest needs."""
+    def commit(self, manifest: Manifest, changed: Sequence[int]) -> None:
+        """Commit a round: from the rename on, a resume finds it. Then delete what no manifest needs."""
         old = self._manifest(CURRENT)
         if old is not None:
             write_json(self.folder / BEFORE, old._asdict())
         write_json(self.folder / CURRENT, manifest._asdict())
         self._state(manifest.round - 2).unlink(missing_ok=True)
         for party in changed:
-            *stale, last, new = [0, 0, *self.held.get(party, []), manifest.round]
+            *stale, last, new = [0, 0, *self.rounds_of.get(party, []), manifest.round]
             for round in stale:
                 self._party(party, round).unlink(missing_ok=True)
-            self.held[party] = [last, new]
+            self.rounds_of[party] = [last, new]
 
     def load(self, manifest: Manifest, cohorts: Sequence[Sequence[int]]) -> tuple[State, dict[int, Slots]]:
-        """Read a committed round back; cohorts lists who took part in each round up to it."""
-        self.held = {}
+        """Read a committed round; cohorts lists who took part in each round up to it."""
+        self.rounds_of = {}
         for round, cohort in enumerate(cohorts[: manifest.round], start=1):
             for party in cohort if manifest.memory else ():
-                self.held[party] = [*self.held.get(party, []), round][-2:]
+                self.rounds_of[party] = [*self.rounds_of.get(party, []), round][-2:]
         flat = _read(self._state(manifest.round), manifest)
         model = as_snapshot(unpack({k: v for k, v in flat.items() if k.startswith("model/")}), "model")
-        state = State(model, unpack(under("sent", flat)), unpack(under("kept", flat)))
-        memory = {party: unpack(_read(self._party(party, held[-1]), manifest)) for party, held in self.held.items()}
+        state = State(model, unpack(under("sent", flat)), unpack(under(SERVER_STATE, flat)))
+        memory = {
+            party: unpack(_read(self._party(party, rounds[-1]), manifest)) for party, rounds in self.rounds_of.items()
+        }
         return state, memory
 
     def rewind(self, manifest: Manifest | None) -> None:
@@ -83,7 +86,7 @@ class Checkpoint:
             write_json(self.folder / CURRENT, manifest._asdict())
         round = manifest.round if manifest else 0
         needed = {self._state(round), self._state(round - 1)}
-        needed |= {self._party(party, r) for party, held in self.held.items() for r in held}
+        needed |= {self._party(party, r) for party, rounds in self.rounds_of.items() for r in rounds}
         for path in [*self.folder.glob("*.safetensors"), *self.folder.glob(".*.tmp")]:
             if path not in needed:
                 path.unlink(missing_ok=True)
@@ -106,7 +109,7 @@ class Checkpoint:
         if value.get("format") != FORMAT:
             raise UserError(
                 f"{path} has checkpoint format {value.get('format')}, this version of moonfed reads {FORMAT}; "
-                "continue the run with the version that started it, or use --out for another folder"
+                "resume the run with the version that started it, or use --out for another folder"
             )
         kinds = get_type_hints(Manifest)
         if {k: type(v) for k, v in value.items()} != kinds or value["round"] < 1 or value["log_bytes"] < 1:
@@ -125,9 +128,9 @@ class Checkpoint:
 
 def _read(path: Path, manifest: Manifest) -> Tensors:
     try:
-        tensors, facts = read_tensors(path)
+        tensors, metadata = read_tensors(path)
     except UserError as error:
         raise UserError(f"{error}; use --out for another folder") from None
-    if facts.get("identity") != manifest.identity:
-        raise UserError(f"{path} is damaged: it is of another run; use --out for another folder")
+    if metadata.get("identity") != manifest.identity:
+        raise UserError(f"{path} is damaged: it belongs to another run; use --out for another folder")
     return tensors

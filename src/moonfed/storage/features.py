@@ -4,7 +4,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_tensors
 from moonfed.core.seeds import generator
@@ -19,8 +18,10 @@ from moonfed.storage.checkpoint import Checkpoint
 from moonfed.storage.run_folder import FINAL
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.config import Config
-from moonfed.training.trial import net_spec, resolve
-from moonfed.training.trial import network as built
+from moonfed.training.network import net_spec
+from moonfed.training.network import network as built
+from moonfed.training.registry import ALGORITHMS
+from moonfed.training.resolve import resolve
 
 BATCH = 500
 SHOWN = 10  # classes; more cannot be told apart by their colours
@@ -36,7 +37,7 @@ def sample_rows(data: Dataset, rows: int) -> Tensor:
 def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None) -> tuple[str, Snapshot]:
     """Read the last model of a trial and say which it is: the global one, or party 0's where each has its own."""
     net = network(record.config, data, own)
-    apart = ALGORITHMS[record.config.algorithm.name].local.own is not None
+    apart = ALGORITHMS[record.config.algorithm.name].personal
     path = record.folder / FINAL
     if record.finished and path.exists():
         tensors, _ = read_tensors(path)
@@ -53,7 +54,7 @@ def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None)
 
 def network(config: Config, data: Dataset, own: CustomEncoder | None = None) -> nn.Module:
     """Build the code of a config's network, in eval mode, with those of its weights that never learn."""
-    return nets_of(built(net_spec(resolve(config, data, own), data, own))).frozen
+    return nets_of(built(net_spec(resolve(config, data, own), data, own))).inference
 
 
 def as_model(net: nn.Module, tensors: Tensors, record: RunRecord) -> Snapshot:
@@ -68,5 +69,8 @@ def as_model(net: nn.Module, tensors: Tensors, record: RunRecord) -> Snapshot:
 def features(net: nn.Module, model: Snapshot, data: Dataset, rows: Tensor) -> Tensor:
     """See test rows through a model's encoder: [row, feature], on the CPU."""
     dtype = next(iter(model.weights.values())).dtype
-    parts = [forward_anchor(net, model, normalise(data, data.test_inputs[part], dtype)).features for part in rows.split(BATCH)]
+    parts = [
+        forward_anchor(net, model, normalise(data, data.test_inputs[part], dtype)).features
+        for part in rows.split(BATCH)
+    ]
     return torch.cat(parts).cpu()

@@ -6,7 +6,7 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.storage.checkpoint import Checkpoint
-from moonfed.storage.run_folder import CONFIG, FAILURE, final_stands, last_accuracy, read_rows
+from moonfed.storage.run_folder import CONFIG, FAILURE, has_final_weights, last_accuracy, read_rounds
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def _describe(path: Path) -> dict[str, Any]:
     try:
         there = read_json(path / CONFIG)
         settings = there["config"]
-        rows = read_rows(path)
+        rows = read_rounds(path)
         done = next((m.round for m in Checkpoint(path / "checkpoint").manifests()), 0)
         asked = int(settings["train"]["rounds"])
         name, server = settings["algorithm"]["name"], settings["algorithm"].get("server")
@@ -41,4 +41,4 @@ def _describe(path: Path) -> dict[str, Any]:
 def _state(path: Path, done: int, asked: int) -> str:
     if (path / FAILURE).exists():
         return f"failed: {read_json(path / FAILURE).get('failure')}"
-    return "finished" if done >= asked and final_stands(path, done) else "can be resumed"
+    return "finished" if done >= asked and has_final_weights(path, done) else "can be resumed"

@@ -8,9 +8,9 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.storage.checkpoint import Checkpoint
-from moonfed.storage.run_folder import CONFIG, FAILURE, LOG, read_rows
+from moonfed.storage.run_folder import CONFIG, FAILURE, LOG, read_rounds
 from moonfed.training.config import Config, make_config
-from moonfed.training.loop import RoundRecord
+from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
 
 
@@ -67,7 +67,7 @@ def read_run(folder: Path) -> RunRecord:
         config = make_config(settings)
     except UserError as error:
         raise UserError(f"{folder / CONFIG} cannot be read by this version of moonfed: {error}") from None
-    rows = read_rows(folder)
+    rows = read_rounds(folder)
     committed = Checkpoint(folder / "checkpoint").manifests()
     if committed:
         rows = rows[: committed[0].round]

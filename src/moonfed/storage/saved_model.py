@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.core.types import Tensors
@@ -17,7 +16,9 @@ from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measure
 from moonfed.storage.features import model_of
 from moonfed.storage.run_folder import CONFIG, ENCODING
 from moonfed.storage.run_record import RunRecord, read_run
-from moonfed.training.trial import net_spec, network, resolve
+from moonfed.training.network import net_spec, network
+from moonfed.training.registry import ALGORITHMS
+from moonfed.training.resolve import resolve
 
 KINDS = {"uint8": torch.uint8, "float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 
@@ -39,7 +40,7 @@ def read_saved(folder: Path, encoder: str | None = None) -> Saved:
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder} holds no run: there is no {CONFIG} in it; moonfed runs lists what there is")
     record = read_run(folder)
-    if ALGORITHMS[record.config.algorithm.name].local.own is not None:
+    if ALGORITHMS[record.config.algorithm.name].personal:
         raise UserError(f"{folder} is of {record.algorithm}, which trains a model for each party and no global one")
     like = _like(folder, record)
     own = _own(record, like, encoder)

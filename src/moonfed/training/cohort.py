@@ -8,55 +8,64 @@ from moonfed.core.seeds import generator, published_python
 from moonfed.core.types import PartyInfo
 from moonfed.training.config import Config, straggler_range
 
+REMEMBERED_ROUNDS = 3  # a runner may draw the next round's cohort ahead
+
 
 class Participant(NamedTuple):
-    """A party's place in a cohort."""
+    """One party's participation in a round."""
 
     party: int
     share: float  # aggregation weight; the server divides by the sum over the cohort
-    work: float  # share of its steps that the party gets done
+    work: float  # fraction of its steps that the party gets done
+
+
+Cohort = list[Participant]
 
 
 class Cohorts:
-    """The cohorts of a trial, by round."""
+    """The cohorts of a trial, by round; each is drawn once."""
 
-    def __init__(self, config: Config, facts: Sequence[PartyInfo]) -> None:
-        self.settings, self.seed, self.facts = config.cohort, config.run.seed, facts
+    def __init__(self, config: Config, infos: Sequence[PartyInfo]) -> None:
+        self.settings, self.seed, self.infos = config.cohort, config.run.seed, infos
         self.work = straggler_range(config)
-        self.size = max(int(config.cohort.fraction * len(facts) + 1e-9), 1)  # m = max(C K, 1)
-        self.stream, self.drawn = published_python(self.seed), list[list[int]]()
+        self.size = max(int(config.cohort.fraction * len(infos) + 1e-9), 1)  # m = max(C K, 1)
+        self.stream, self.samples = published_python(self.seed), list[list[int]]()
+        self.recent: dict[int, Cohort] = {}
 
-    def seats(self, round: int) -> list[Participant]:
-        """List the seats of a round, by party."""
-        seats = self._by_rows(round) if self.settings.sampling == "by-rows" else self._uniform(round)
-        return self._delayed(round, sorted(seats))
+    def cohort(self, round: int) -> Cohort:
+        """Return the participants of a round, by party."""
+        if round not in self.recent:
+            drawn = self._by_rows(round) if self.settings.sampling == "by-rows" else self._uniform(round)
+            self.recent[round] = self._with_stragglers(round, sorted(drawn))
+            self.recent.pop(round - REMEMBERED_ROUNDS, None)
+        return self.recent[round]
 
-    def _uniform(self, round: int) -> list[Participant]:
-        everyone = range(len(self.facts))
-        if self.size == len(self.facts):
-            return [self._seat(party) for party in everyone]
-        # As published: one stream for the whole run, a sample without replacement a round.
-        while len(self.drawn) <= round:
-            self.drawn.append(self.stream.sample(everyone, self.size))
-        return [self._seat(party) for party in self.drawn[round]]
+    def _uniform(self, round: int) -> Cohort:
+        everyone = range(len(self.infos))
+        if self.size == len(self.infos):
+            return [self._participant(party) for party in everyone]
+        # As published: one stream for the whole run, one sample without replacement per round.
+        while len(self.samples) <= round:
+            self.samples.append(self.stream.sample(everyone, self.size))
+        return [self._participant(party) for party in self.samples[round]]
 
-    def _seat(self, party: int) -> Participant:
-        return Participant(party, float(self.facts[party].rows), 1.0)
+    def _participant(self, party: int) -> Participant:
+        return Participant(party, float(self.infos[party].rows), 1.0)
 
-    def _by_rows(self, round: int) -> list[Participant]:
+    def _by_rows(self, round: int) -> Cohort:
         # Algorithm 3 of Shi: K draws with probability p_k, then 1/K each; a party drawn twice counts twice.
-        rows = [fact.rows for fact in self.facts]
+        rows = [info.rows for info in self.infos]
         p = [n / sum(rows) for n in rows]
         draws = generator(self.seed, "cohort", round).choice(len(rows), size=self.size, replace=True, p=p)
         return [Participant(party, float(times), 1.0) for party, times in Counter(draws.tolist()).items()]
 
-    def _delayed(self, round: int, seats: list[Participant]) -> list[Participant]:
-        slow = int(self.settings.stragglers * len(seats) + 0.5)
+    def _with_stragglers(self, round: int, cohort: Cohort) -> Cohort:
+        slow = int(self.settings.stragglers * len(cohort) + 0.5)
         if not slow:
-            return seats
+            return cohort
         rng = generator(self.seed, "stragglers", round)
-        chosen = {int(i) for i in rng.permutation(len(seats))[:slow]}
-        work = rng.uniform(*self.work, size=len(seats))
+        chosen = {int(i) for i in rng.permutation(len(cohort))[:slow]}
+        work = rng.uniform(*self.work, size=len(cohort))
         if not self.settings.stragglers_keep:
-            return [seat for i, seat in enumerate(seats) if i not in chosen]
-        return [seat._replace(work=float(work[i])) if i in chosen else seat for i, seat in enumerate(seats)]
+            return [member for i, member in enumerate(cohort) if i not in chosen]
+        return [member._replace(work=float(work[i])) if i in chosen else member for i, member in enumerate(cohort)]

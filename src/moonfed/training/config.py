@@ -6,14 +6,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from moonfed.training.registry import ALGORITHMS, SERVERS
 from moonfed.core.errors import UserError, unknown
 from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
 from moonfed.training.data_config import OWN, Count, DataSettings, Positive, Section, settled
-from moonfed.training.registry import RuleOptions, check_options
+from moonfed.training.registry import ALGORITHMS, SERVERS, RuleOptions, check_options
 
 
 class ModelSettings(Section):
@@ -62,6 +61,9 @@ class TrainSettings(Section):
         0.9, description="momentum of local SGD; its buffers start anew each round but for solo and centralised"
     )
     weight_decay: Annotated[float, Field(ge=0)] = Field(1e-5, description="weight decay on every parameter")
+    max_grad_norm: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="clip gradients to this norm before each step; 0: never"
+    )
 
 
 class CohortSettings(Section):
@@ -148,7 +150,8 @@ FREE = {
     "run": set(RunSettings.model_fields) - {"seed", "precision"},
 }
 
-LATER: dict[str, dict[str, Any]] = {"data": {"validation": 0.0}}
+# Settings that are younger than a run, each with the value that changes nothing: runs without them keep their identity.
+NEWER: dict[str, dict[str, Any]] = {"data": {"validation": 0.0}, "train": {"max_grad_norm": 0.0}}
 
 
 def make_config(values: dict[str, dict[str, Any]]) -> Config:
@@ -195,7 +198,7 @@ def identity(config: Config) -> str:
     for section, names in FREE.items():
         for name in names:
             del values[section][name]
-    for section, names in LATER.items():  # a setting that is younger than a run, at the value that changes nothing
+    for section, names in NEWER.items():
         for name, unchanged in names.items():
             if values[section][name] == unchanged:
                 del values[section][name]

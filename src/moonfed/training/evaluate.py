@@ -1,23 +1,28 @@
-"""How good a model is on the test rows."""
+"""How good a model is on the rows it is evaluated on: the test rows, or rows held out of training."""
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from moonfed.core.types import PartyInfo, Snapshot
+from moonfed.core.tree import add
+from moonfed.core.types import PartyInfo, Snapshot, Upload
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
+from moonfed.training.trial import RunContext, Trial
 
 BATCH = 1000
-SMALL = 1_000_000  # weights; a GPU takes ten times as many rows at once through such a net
+SMALL_MODEL = 1_000_000  # weights; a GPU takes ten times as many rows at once through such a net
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a model says of the test rows."""
+    """A model's predictions on the evaluation rows, counted."""
 
     confusion: Tensor  # int64 [true class, predicted class], on the CPU
     loss: float  # mean cross-entropy
@@ -39,9 +44,9 @@ class Score:
         rows, right = self.parties[party].tolist()
         return right / rows if rows else None
 
-    def at_party(self, facts: PartyInfo) -> float:
+    def at_party(self, info: PartyInfo) -> float:
         """The accuracy that a party would see on test rows with the class shares of its own rows."""
-        return sum(n * right for n, right in zip(facts.class_counts, self.by_class, strict=True)) / facts.rows
+        return sum(n * right for n, right in zip(info.class_counts, self.by_class, strict=True)) / info.rows
 
 
 @torch.no_grad()
@@ -51,7 +56,7 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
     loss = torch.zeros((), dtype=torch.float64, device=data.test_labels.device)
     whose = torch.zeros(len(data.party_names) * 2, dtype=torch.int64, device=data.test_labels.device)
-    small = sum(w.numel() for w in model.weights.values()) < SMALL and data.test_inputs.is_cuda
+    small = sum(w.numel() for w in model.weights.values()) < SMALL_MODEL and data.test_inputs.is_cuda
     batch = 10 * BATCH if small else BATCH
     rows = list(zip(data.test_inputs.split(batch), data.test_labels.split(batch), strict=True))
     parties = [None] * len(rows) if data.test_party is None else data.test_party.split(batch)
@@ -67,3 +72,87 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
         wrong_right = whose.view(-1, 2).cpu()
         by_party = torch.stack([wrong_right.sum(1), wrong_right[:, 1]], 1)
     return Score(confusion.view(data.classes, data.classes).cpu(), float(loss) / len(data.test_labels), by_party)
+
+
+def evaluate_round(trial: Trial, context: RunContext, before: Snapshot, uploads: dict[int, Upload]) -> dict[str, Any]:
+    """Evaluate a trial after a round, if it is due; before is the global model the parties started from."""
+    run = trial.config.run
+    if trial.round % run.evaluate_every and trial.round != trial.config.train.rounds:
+        return {"accuracy": None, "test_loss": None}
+    if trial.algorithm.personal:
+        return _over_parties(personal_scores(trial, context))
+    net, data = context.nets.inference, trial.spec.evaluation
+    score = evaluate(net, data, trial.state.model)
+    record: dict[str, Any] = {
+        "accuracy": score.accuracy,
+        "test_loss": score.loss,
+        "accuracy_by_class": score.by_class,
+        "accuracy_at_party": at_parties(trial, score),
+    }
+    if run.evaluate_parties:
+        models = {party: Snapshot(add(before.weights, u.delta), u.buffers) for party, u in uploads.items()}
+        record["accuracy_of_party"] = {str(k): evaluate(net, data, model).accuracy for k, model in models.items()}
+    return record
+
+
+def personal_scores(trial: Trial, context: RunContext) -> list[Score]:
+    """Score each party's own model, where that is what an algorithm trains."""
+    models = list(trial.personal_models().values()) or [trial.state.model]
+    return [evaluate(context.nets.inference, trial.spec.evaluation, model) for model in models]
+
+
+def final_evaluation(trial: Trial, context: RunContext) -> dict[str, Any]:
+    """Evaluate the final model in full: accuracy by class and party, and the confusion matrix."""
+    data = trial.spec.evaluation
+    if trial.algorithm.personal:
+        scores = personal_scores(trial, context)
+        confusion = sum(score.confusion for score in scores[1:]) + scores[0].confusion
+        named = _by_name(trial, data, scores) if len(scores) == len(data.party_names) else {}
+        return _over_parties(scores) | {"rounds": trial.round, "confusion": confusion.tolist()} | named
+    score = evaluate(context.nets.inference, data, trial.state.model)
+    return {
+        "rounds": trial.round,
+        "accuracy": score.accuracy,
+        "test_loss": score.loss,
+        "accuracy_by_class": score.by_class,
+        "accuracy_at_party": at_parties(trial, score),
+        "confusion": score.confusion.tolist(),
+    } | _by_name(trial, data, [score] * len(data.party_names))
+
+
+def at_parties(trial: Trial, score: Score) -> list[float | None]:
+    """Score a model at each party: on the party's own rows where they are known, else by its class shares."""
+    if score.parties is not None and trial.spec.party_names:
+        return [score.on_own_rows(info.party) for info in trial.spec.infos]
+    return [score.at_party(info) for info in trial.spec.infos]
+
+
+def _by_name(trial: Trial, data: Dataset, scores: Sequence[Score]) -> dict[str, Any]:
+    """Describe each party that the data names: its rows, its evaluation rows, and the accuracy on those."""
+    if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
+        return {}
+    rows = torch.bincount(data.party, minlength=len(data.party_names)).tolist()
+    evaluated = torch.bincount(data.test_party, minlength=len(data.party_names)).tolist()
+    held_out = bool(trial.config.data.validation)
+    return {
+        "parties": [
+            {
+                "party": name,
+                "rows": rows[k] - (evaluated[k] if held_out else 0),  # those it trained on
+                "test_rows": evaluated[k],
+                "accuracy": scores[k].on_own_rows(k),
+            }
+            for k, name in enumerate(data.party_names)
+        ]
+    }
+
+
+def _over_parties(scores: Sequence[Score]) -> dict[str, Any]:
+    """Average over the parties' own models, with the population standard deviation, as the paper reports SOLO."""
+    accuracies = [score.accuracy for score in scores]
+    return {
+        "accuracy": statistics.fmean(accuracies),
+        "accuracy_std": statistics.pstdev(accuracies),
+        "accuracy_by_party": accuracies,
+        "test_loss": statistics.fmean(score.loss for score in scores),
+    }

@@ -7,12 +7,10 @@ import pkgutil
 from collections.abc import Iterable, Sequence
 from dataclasses import Field
 from importlib import import_module
-from types import ModuleType
 from typing import Any, NamedTuple
 
-from moonfed import aggregators, algorithms, server_optimizers
 from moonfed.core.errors import UserError, unknown
-from moonfed.core.rules import Aggregator, Algorithm, Preset, Rule, ServerOptimizer, settings_of
+from moonfed.core.rules import Aggregator, Algorithm, Preset, ServerOptimizer, settings_of
 
 RuleOptions = dict[str, Any]
 
@@ -27,14 +25,14 @@ class ServerRules(NamedTuple):
     server_optimizer: type[ServerOptimizer]
 
 
-def collect(rooms: Sequence[ModuleType]) -> dict[str, Preset]:
+def collect(rooms: Sequence[str]) -> dict[str, Preset]:
     """Import every file of some rooms and collect their presets, sorted by name."""
     presets: dict[str, Preset] = {}
     for room in rooms:
-        for module in pkgutil.iter_modules(room.__path__):
-            preset: Preset = import_module(f"{room.__name__}.{module.name}").PRESET
+        for module in pkgutil.iter_modules(import_module(room).__path__):
+            preset: Preset = import_module(f"{room}.{module.name}").PRESET
             if preset.name in presets:
-                raise ValueError(f"two files register the name {preset.name}; {room.__name__}.{module.name} is one")
+                raise ValueError(f"two files register the name {preset.name}; {room}.{module.name} is one")
             presets[preset.name] = preset
     check_settings(presets.values())
     return dict(sorted(presets.items()))
@@ -51,7 +49,7 @@ def check_settings(presets: Iterable[Preset]) -> None:
                     raise ValueError(f"{rule.__name__} and {owner} both declare {name}; rename one of them")
 
 
-ALGORITHMS = collect((algorithms, aggregators, server_optimizers))
+ALGORITHMS = collect(("moonfed.algorithms", "moonfed.aggregators", "moonfed.server_optimizers"))
 SERVERS = {
     name: ServerRules(preset.aggregator, preset.server_optimizer)
     for name, preset in ALGORITHMS.items()
@@ -83,12 +81,9 @@ def check_options(name: str, server: str | None, options: RuleOptions) -> RuleOp
 def make_algorithm(name: str, server: str | None, options: RuleOptions) -> Algorithm:
     """Make an algorithm from checked options."""
     preset = preset_of(name, server)
+    values = [{k: options[k] for k in settings_of(rule)} for rule in preset.rules]
     local, aggregator, optimizer = preset.rules
-
-    def values(rule: type[Rule]) -> RuleOptions:
-        return {k: options[k] for k in settings_of(rule)}
-
-    return Algorithm(preset.name, local(**values(local)), aggregator(**values(aggregator)), optimizer(**values(optimizer)))
+    return Algorithm(preset.name, local(**values[0]), aggregator(**values[1]), optimizer(**values[2]))
 
 
 def full_name(name: str, server: str | None) -> str:
@@ -111,7 +106,11 @@ def _unknown_setting(name: str, key: str, declared: dict[str, Any]) -> UserError
     known = f"its settings: {', '.join(sorted(declared))}" if declared else "it has no settings of its own"
     if owners:
         return UserError(f"{name} has no setting {key} ({', '.join(owners)} has); {known}")
-    return unknown(f"setting of {name}", key, declared) if declared else UserError(f'no setting "{key}" of {name}; {known}')
+    return (
+        unknown(f"setting of {name}", key, declared)
+        if declared
+        else UserError(f'no setting "{key}" of {name}; {known}')
+    )
 
 
 def _check_option(name: str, field: Any, value: Any) -> Any:

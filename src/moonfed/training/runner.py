@@ -1,4 +1,4 @@
-"""Who trains the cohorts of a round: parties that are computed here, or others that answer the same call."""
+"""Who trains the cohorts of a round: an engine in this process, or others that answer the same call."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -6,64 +6,62 @@ from typing import Protocol
 
 from moonfed.data.batches import BatchPlan, draw_plan, probe_plan
 from moonfed.engines import Job, JobResult
-from moonfed.training.cohort import Participant
-from moonfed.training.trial import RunContext, Trial
+from moonfed.training.cohort import Cohort, Participant
+from moonfed.training.trial import RunContext, Trial, TrialSpec
 
 
 class CohortRunner(Protocol):
-    """Trains cohorts: an engine in this process, or sites at the other end of a wire."""
+    """Trains cohorts: an engine in this process, or sites at the other end of a network."""
 
-    def train(self, trials: Sequence[Trial]) -> list[dict[int, JobResult]]:
-        """Train the cohort of each trial's next round; a party without a usable result is left out."""
+    def train(self, trials: Sequence[Trial], cohorts: Sequence[Cohort]) -> list[dict[int, JobResult]]:
+        """Train each trial's cohort; a party without a usable result is omitted."""
         ...
 
 
 class LocalRunner:
-    """Parties whose rows are in this process: an engine trains them all."""
+    """Trains parties whose rows are in this process, all with one engine."""
 
-    def __init__(self, bench: RunContext, pool: ThreadPoolExecutor) -> None:
-        self.bench, self.pool = bench, pool
-        self.ahead: dict[int, Future[list[BatchPlan]]] = {}
+    def __init__(self, context: RunContext, pool: ThreadPoolExecutor) -> None:
+        self.context, self.pool = context, pool
+        self.next_plans: dict[TrialSpec, Future[list[BatchPlan]]] = {}
 
-    def train(self, trials: Sequence[Trial]) -> list[dict[int, JobResult]]:
-        """Train the cohort of each trial's next round."""
-        seats = [trial.cohorts.seats(trial.round) for trial in trials]
+    def train(self, trials: Sequence[Trial], cohorts: Sequence[Cohort]) -> list[dict[int, JobResult]]:
+        """Train each trial's cohort."""
         jobs: list[Job] = []
-        for trial, own in zip(trials, seats, strict=True):
-            plans = self.ahead.pop(id(trial), None)
-            drawn = plans.result() if plans is not None else draw_plans(trial, self.bench, trial.round)
-            jobs += [make_job(trial, self.bench, seat, plan) for seat, plan in zip(own, drawn, strict=True)]
-        if trials[0].device.type == "cuda":  # a GPU does not need this processor meanwhile
-            self.ahead = {id(t): self.pool.submit(draw_plans, t, self.bench, t.round + 1) for t in trials}
-        done = iter(self.bench.engine.run_cohort(jobs))
-        return [{seat.party: next(done) for seat in own} for own in seats]
+        for trial, cohort in zip(trials, cohorts, strict=True):
+            ahead = self.next_plans.pop(trial.spec, None)
+            plans = ahead.result() if ahead is not None else self._draw_plans(trial.spec, trial.round)
+            jobs += [make_job(trial, self.context, who, plan) for who, plan in zip(cohort, plans, strict=True)]
+        if self.context.data.inputs.is_cuda:  # a GPU does not need this processor meanwhile
+            submit = self.pool.submit
+            self.next_plans = {t.spec: submit(self._draw_plans, t.spec, t.round + 1) for t in trials}
+        results = iter(self.context.engine.run_cohort(jobs))
+        return [{who.party: next(results) for who in cohort} for cohort in cohorts]
+
+    def _draw_plans(self, spec: TrialSpec, round: int) -> list[BatchPlan]:
+        return draw_plans(spec, self.context, spec.cohorts.cohort(round), round)
 
 
-def draw_plans(trial: Trial, bench: RunContext, round: int) -> list[BatchPlan]:
-    """Draw the plans of a round's cohort: they depend on the seed alone."""
-    seed, train = trial.config.run.seed, trial.config.train
-    assert train.batch is not None
-    work = (train.epochs, train.batch, bench.data.recipe)
-    return [
-        draw_plan(seed, round, seat.party, trial.parts[seat.party], *work, seat.work)
-        for seat in trial.cohorts.seats(round)
-    ]
+def draw_plans(spec: TrialSpec, context: RunContext, cohort: Cohort, round: int) -> list[BatchPlan]:
+    """Draw the batches of a cohort's round: they depend on the seed alone."""
+    seed, train = spec.config.run.seed, spec.config.train
+    work = (train.epochs, train.batch, context.data.recipe)
+    return [draw_plan(seed, round, who.party, spec.parts[who.party], *work, who.work) for who in cohort]
 
 
-def make_job(trial: Trial, bench: RunContext, seat: Participant, plan: BatchPlan) -> Job:
-    """Make a party ready for a round: its memory, or a first one, and the plan of its steps."""
-    train, recipe, party = trial.config.train, bench.data.recipe, seat.party
-    assert train.batch is not None
-    if party not in trial.memory:
-        slots = trial.algorithm.local.init_memory(trial.state, trial.facts[party], trial.fresh)
-    else:
-        slots = trial.memory[party]
-    probe = probe_plan(trial.parts[party], train.batch, recipe) if trial.config.run.gamma else None
+def make_job(trial: Trial, context: RunContext, who: Participant, plan: BatchPlan) -> Job:
+    """Prepare a party's round: its memory, or a first one, and the batches of its steps."""
+    spec, train, party = trial.spec, trial.config.train, who.party
+    memory = trial.memory.get(party)
+    if memory is None:
+        memory = trial.algorithm.local.init_memory(trial.state, spec.infos[party], spec.init_model)
+    probe = probe_plan(spec.parts[party], train.batch, context.data.recipe) if trial.config.run.gamma else None
     rates = (train.lr, train.momentum, train.weight_decay)
-    return Job(party, trial.algorithm.local, trial.state, slots, plan, *rates, probe)
+    return Job(party, trial.algorithm.local, trial.state, memory, plan, *rates, probe, train.max_grad_norm)
 
 
-def make_jobs(trial: Trial, bench: RunContext) -> list[Job]:
-    """Make the cohort of a trial's next round ready."""
-    seats, plans = trial.cohorts.seats(trial.round), draw_plans(trial, bench, trial.round)
-    return [make_job(trial, bench, seat, plan) for seat, plan in zip(seats, plans, strict=True)]
+def make_jobs(trial: Trial, context: RunContext) -> list[Job]:
+    """Prepare the cohort of a trial's next round."""
+    cohort = trial.spec.cohorts.cohort(trial.round)
+    plans = draw_plans(trial.spec, context, cohort, trial.round)
+    return [make_job(trial, context, who, plan) for who, plan in zip(cohort, plans, strict=True)]

@@ -1,6 +1,5 @@
-"""What a split gives to whom, for people and programs."""
+"""How a split distributes the rows, for people and programs."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,16 +7,18 @@ import numpy as np
 from moonfed.data import Dataset
 from moonfed.data.partition import class_counts
 from moonfed.training.config import Config
-from moonfed.training.trial import load_data, resolve, split_rows
+from moonfed.training.resolve import resolve
+from moonfed.training.setup import load_data
+from moonfed.training.trial import split_rows
+from moonfed.training.validation_rows import hold_out
 
 
-def describe_split(
-    config: Config, data: Dataset | None = None, say: Callable[[str], None] = lambda line: None
-) -> dict[str, Any]:
+def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any]:
     """Split the rows as a config says and count them by party and class; the data is loaded if it is not given."""
-    data = data or load_data(config.data, say)
-    settings = resolve(config, data).data
-    parts = split_rows(config, data)
+    data = data or load_data(config.data)
+    resolved = resolve(config, data)
+    settings = resolved.data
+    parts, _ = hold_out(split_rows(resolved, data), settings.validation, config.run.seed)
     sizes = [len(part) for part in parts]
     return {
         "dataset": settings.dataset,
@@ -32,5 +33,5 @@ def describe_split(
         "std": float(np.std(sizes)),
         "party_names": list(data.party_names) if settings.partition == "natural" else None,
         "class_names": list(data.class_names) or None,
-        "class_counts": class_counts(data.labels.numpy(), parts, data.classes),
+        "class_counts": class_counts(data.labels.cpu().numpy(), parts, data.classes),
     }

@@ -4,11 +4,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from moonfed.training.registry import ALGORITHMS
 from moonfed.core.errors import UserError
 from moonfed.models.custom import is_custom
 from moonfed.training.config import Config, Section, flag_in
-from moonfed.training.registry import make_algorithm
+from moonfed.training.registry import ALGORITHMS, make_algorithm
 
 
 class FederationSettings(Section):

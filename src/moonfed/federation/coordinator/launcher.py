@@ -9,7 +9,7 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import make_folder
-from moonfed.experiments.execute import Outcome, default_folder
+from moonfed.experiments.execute import RunRecord, default_folder
 from moonfed.federation.coordinator.federation_config import FederationSettings, check_federable
 from moonfed.federation.coordinator.listener import NOBODY, Listener
 from moonfed.federation.coordinator.serve import serve
@@ -34,7 +34,7 @@ def coordinate(
     settings: FederationSettings,
     listener: Listener = NOBODY,
     leaving: Callable[[], None] = lambda: None,
-) -> Outcome:
+) -> RunRecord:
     """Start a SuperLink, wait for the sites of the allow-list, and run the rounds; leaving() comes before its end."""
     path = place_of(config, out, resume)
     with superlink(home, listen, listener.say) as grid:
@@ -55,7 +55,7 @@ def federate_here(
     resume: bool,
     settings: FederationSettings,
     listener: Listener = NOBODY,
-) -> Outcome:
+) -> RunRecord:
     """Run a federation of sites on this machine, each with its share of the split, and end everything after it."""
     if config.data.path is not None:
         raise UserError(

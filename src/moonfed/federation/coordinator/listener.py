@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moonfed.training.loop import RoundRecord
+from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
 
 

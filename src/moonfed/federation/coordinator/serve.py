@@ -13,7 +13,6 @@ from moonfed.core.files import read_json, write_json
 from moonfed.core.types import PartyInfo
 from moonfed.data import Dataset
 from moonfed.engines import Options, nets_of, pick_device, pick_engine
-from moonfed.experiments.execute import Outcome, carry_out
 from moonfed.federation.coordinator.enrolment import enrol
 from moonfed.federation.coordinator.federation_config import FederationSettings, check_federable
 from moonfed.federation.coordinator.listener import NOBODY, Listener
@@ -21,6 +20,7 @@ from moonfed.federation.coordinator.remote_runner import Post, Sites, appended
 from moonfed.federation.pki.home_folders import Home
 from moonfed.federation.protocol.request import encoding_digest
 from moonfed.storage.run_folder import RunFolder, read_rows
+from moonfed.storage.run_record import RunRecord
 from moonfed.training.config import Config
 from moonfed.training.data_config import DataSettings
 from moonfed.training.trial import RunContext, Trial, begun, build, load_data, net_spec, resolve
@@ -36,7 +36,7 @@ def serve(
     post: Post,
     settings: FederationSettings,
     listener: Listener = NOBODY,
-) -> Outcome:
+) -> RunRecord:
     """Run a federation to its last round; the coordinator has the test rows and no others."""
     check_federable(config)
     roster = _roster(path, resume)

@@ -1,0 +1,68 @@
+"""What config.json says of a run: settings, data, versions and machine."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from moonfed.data.dataset import Dataset
+from moonfed.training.config import FREE, Config, identity
+from moonfed.training.registry import full_name
+
+
+def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, Any]:
+    """Describe a run: settings, data, versions, machine."""
+    settings = config.algorithm
+    name = full_name(settings.name, settings.server)
+    return {
+        "name": f"{name} on {config.data.dataset}, seed {config.run.seed}",
+        "identity": identity(config),
+        "config": config.model_dump(mode="json"),
+        "data": fingerprint,
+        "inputs": describe_inputs(data),
+        **({} if data.source is None else describe_source(config, data)),
+        "versions": {"python": platform.python_version()} | {k: _version(k) for k in ("moonfed", "torch", "numpy")},
+        "machine": {
+            "system": platform.platform(),
+            "cpu": platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+    }
+
+
+def describe_inputs(data: Dataset) -> dict[str, Any]:
+    """Describe the rows a model was trained on, so that it can be built and used without them."""
+    shape, kind = list(data.inputs.shape[1:]), str(data.inputs.dtype).removeprefix("torch.")
+    scale = {"mean": list(data.mean), "std": list(data.std)}
+    return {"shape": shape, "kind": kind, "words": data.words, "classes": data.classes} | scale
+
+
+def describe_source(config: Config, data: Dataset) -> dict[str, Any]:
+    """Describe user data: its classes, its parties, where it came from, which rows were skipped."""
+    parties = {"parties": list(data.party_names)} if config.data.partition == "natural" else {}
+    return {"source": data.source, "classes": list(data.class_names)} | parties
+
+
+def differences(recorded: dict[str, Any], config: Config) -> str:
+    """List the settings in which a recorded run and a config differ and may not."""
+    asked = config.model_dump(mode="json")
+    found: list[str] = []
+    for section, values in asked.items():
+        there = recorded.get(section)
+        old: dict[str, Any] = there if isinstance(there, dict) else {}
+        for name in [*values, *(k for k in old if k not in values)]:
+            if old.get(name) != values.get(name) and name not in FREE.get(section, ()):
+                hint = f" (--precision {old.get(name)} resumes it)" if name == "precision" else ""
+                found.append(f"{section}.{name} was {old.get(name)}, now {values.get(name)}{hint}")
+    return ": " + "; ".join(found[:3]) if found else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,45 @@
+"""One protocol for everything that observes a run: checkpoints, progress, TensorBoard, the user's own callbacks."""
+
+from collections.abc import Callable, Sequence
+
+from moonfed.training.records import RoundRecord
+from moonfed.training.trial import Trial
+
+Finished = Sequence[tuple[Trial, RoundRecord]]
+"""The trials that finished a round, as they are after it, each with its record."""
+
+
+class Callback:
+    """Observes a run; a subclass overrides what it is interested in."""
+
+    def on_start(self, trials: Sequence[Trial]) -> None:
+        """Called before the first round, with the trials where they start or resume."""
+
+    def on_round(self, finished: Finished) -> bool | None:
+        """Called after every round; returning True stops the run after it."""
+
+    def on_end(self, trials: Sequence[Trial]) -> None:
+        """Called after the last round, also when the run was stopped early."""
+
+
+class FunctionCallback(Callback):
+    """Calls a function with the record of each finished round, to which method and seed are added."""
+
+    def __init__(self, function: Callable[[RoundRecord], bool | None]) -> None:
+        self.function = function
+
+    def on_round(self, finished: Finished) -> bool | None:
+        """Call the function once per trial; each trial is reported, whatever it returns."""
+        answers = [self.function(with_method(trial, record)) for trial, record in finished]
+        return True in answers
+
+
+def with_method(trial: Trial, record: RoundRecord) -> RoundRecord:
+    """Add a trial's method and seed to a record."""
+    return {"method": trial.spec.label, "seed": trial.config.run.seed, **record}
+
+
+def notify(callbacks: Sequence[Callback], finished: Finished) -> bool:
+    """Report a round to every callback; return whether one of them asked to stop."""
+    answers = [callback.on_round(finished) for callback in callbacks]  # every one hears of it
+    return True in answers

@@ -1,0 +1,64 @@
+"""The network of a trial: what decides its shape, and how it is built and initialised."""
+
+from typing import NamedTuple
+
+import torch
+
+from moonfed.core.errors import UserError
+from moonfed.core.seeds import torch_seeded
+from moonfed.core.tree import tree_map
+from moonfed.core.types import Snapshot
+from moonfed.data import Dataset
+from moonfed.models import ENCODERS, EncoderSpec, Model, trained_tensors
+from moonfed.models.custom import CustomEncoder
+from moonfed.training.config import Config
+
+
+class NetSpec(NamedTuple):
+    """What decides a network's shape."""
+
+    encoder: str
+    shape: EncoderSpec
+    classes: int
+    projection: int
+    custom: CustomEncoder | None = None  # the user's encoder, if it is not one of ours
+
+
+def net_spec(config: Config, data: Dataset, custom: CustomEncoder | None = None) -> NetSpec:
+    """Read the shape of the network from resolved settings and data."""
+    shape = EncoderSpec(tuple(data.inputs.shape[1:]), config.model.norm, data.words)
+    name = config.model.model
+    if custom is not None:
+        return NetSpec(custom.name, shape, data.classes, config.model.projection, custom)
+    if name not in ENCODERS:
+        raise UserError(
+            f"the encoder {name} is not part of this package; name its code with --model FILE.py:NAME (run, compare, "
+            "sweep, predict, export): no code is run because a run folder or a coordinator names it"
+        )
+    takes = ENCODERS[name].takes
+    if (takes == "words") != bool(data.words) or (takes == "pictures" and data.inputs.dim() != 4):
+        kind = "words" if data.words else "pictures" if data.inputs.dim() == 4 else "numbers"
+        allowed = ("pictures", "numbers") if kind == "pictures" else (kind,)
+        fitting = [encoder for encoder, maker in ENCODERS.items() if maker.takes in allowed]
+        raise UserError(f"encoder {name} takes {takes}, {data.name} has {kind}; use --model {' or '.join(fitting)}")
+    return NetSpec(name, shape, data.classes, config.model.projection)
+
+
+def build(spec: NetSpec) -> Model:
+    """Build a network; its weights come from torch's current random stream."""
+    if spec.custom is not None:
+        return Model(spec.custom.made(spec.shape), spec.classes, spec.projection, spec.custom.features)
+    return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
+
+
+def network(spec: NetSpec) -> Model:
+    """Build a network for its code and its frozen weights, which are the same for every seed."""
+    with torch_seeded(0, "init", "network"):
+        return build(spec)
+
+
+def init_model(spec: NetSpec, seed: int, name: str, device: torch.device) -> Snapshot:
+    """Make the random model of a seed and a name, drawn on the CPU so that every device gets the same."""
+    with torch_seeded(seed, "init", name):
+        model = build(spec)
+    return tree_map(lambda t: t.to(device), trained_tensors(model))

@@ -1,0 +1,82 @@
+"""From what the user asked to what is run: every default that depends on the data is decided here, once."""
+
+from typing import Any
+
+import torch
+
+from moonfed.core.errors import UserError
+from moonfed.data import Dataset
+from moonfed.engines import pick_precision
+from moonfed.models import ENCODERS
+from moonfed.models.custom import CustomEncoder
+from moonfed.training.config import Config, TrainSettings
+from moonfed.training.data_config import DataSettings
+
+
+class ResolvedData(DataSettings):
+    """The data settings with the split decided; how a user's file is read stays as the user said it."""
+
+    partition_seed: int  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+
+
+class ResolvedTrain(TrainSettings):
+    """The training settings with the batch size decided."""
+
+    batch: int  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+
+
+class ResolvedConfig(Config):
+    """The settings of a trial with nothing left open: no "auto", no default that depends on the data."""
+
+    data: ResolvedData  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+    train: ResolvedTrain  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+
+
+def resolve(config: Config, data: Dataset, custom: CustomEncoder | None = None) -> ResolvedConfig:
+    """Decide the settings whose default depends on the data or the encoder."""
+    split = resolve_split(config, data)
+    batch = config.train.batch or _default_batch(split, data)
+    encoder = data.encoder if config.model.model == "auto" else config.model.model
+    encoder = encoder if custom is None else custom.name
+    ours = ENCODERS.get(encoder)
+    if ours is None and config.model.norm != "auto":
+        raise UserError(f"a custom encoder brings its own normalisation; omit --norm {config.model.norm}")
+    norm = config.model.norm if config.model.norm != "auto" or ours is None else ours.norm
+    precision = pick_precision(config.run.precision, data.inputs.device, encoder)
+    return ResolvedConfig.model_construct(
+        data=split,
+        model=config.model.model_copy(update={"model": encoder, "norm": norm}),
+        algorithm=config.algorithm,
+        train=ResolvedTrain.model_construct(config.train.model_fields_set, **dict(config.train) | {"batch": batch}),
+        cohort=config.cohort,
+        run=config.run.model_copy(update={"precision": precision}),
+    )
+
+
+def resolve_split(config: Config, data: Dataset) -> ResolvedData:
+    """Decide how the rows are split between parties."""
+    split, seed = config.data, config.data.partition_seed
+    update: dict[str, Any] = {"partition_seed": config.run.seed if seed is None else seed}
+    if split.partition == "auto":
+        update["partition"] = "dirichlet" if data.party is None else "natural"
+    if update.get("partition", split.partition) == "natural" and data.party is not None:
+        update["parties"] = len(data.party_names)
+        if "parties" in split.model_fields_set and split.parties != len(data.party_names):
+            raise UserError(
+                f"{data.name} has {len(data.party_names)} parties of its own, got --parties {split.parties}; omit it, "
+                "or split the rows anew with --partition dirichlet"
+            )
+    elif split.path is not None and "floor" not in split.model_fields_set:  # parties that can fill a batch
+        update["floor"] = max(1, min(data.batch, len(data.labels) // (2 * split.parties)))
+    return ResolvedData.model_construct(split.model_fields_set, **dict(split) | update)
+
+
+def _default_batch(split: ResolvedData, data: Dataset) -> int:
+    """The data set's own batch size; for user data, no more than the smallest party trains on."""
+    if split.path is None:
+        return data.batch
+    rows = split.floor
+    if split.partition == "natural" and data.party is not None:
+        rows = int(torch.bincount(data.party, minlength=len(data.party_names)).min())
+    held_out = max(1, int(split.validation * rows + 0.5)) if split.validation else 0
+    return max(1, min(data.batch, rows - held_out))
