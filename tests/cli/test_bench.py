@@ -70,7 +70,7 @@ def test_a_bench_that_is_stopped_returns_what_it_has_timed():
 def test_the_plain_loop_ends_where_the_reference_engine_ends(name):
     data = pictures(TINY.rows, CPU, True)
     plain = speed._plain(name, data, TINY)
-    done = Sequential(nets_of(plain.model), data).run_cohort(plain.jobs)
+    done = Sequential(nets_of(plain.model), data, EngineOptions()).run_cohort(plain.jobs)
     assert speed._gap(plain, [result.upload.delta for result in done]) < 2e-3
     elsewhere = [scale(result.upload.delta, 1.01) for result in done]
     assert speed._gap(plain, elsewhere) > 2e-3

@@ -15,6 +15,7 @@ from moonfed.experiments.execute import run_trials
 from moonfed.papers.recipe_result import result_of
 from moonfed.papers.recipe_trials import Terms, run_recipes
 from moonfed.papers.recipes import RECIPES
+from moonfed.training.callbacks import FunctionCallback
 
 FILES = {"result.json", "table.md", "table.tex", "lines.csv", "differences.csv", "curves.csv"}
 
@@ -160,7 +161,7 @@ def test_the_list_of_the_published_scale_needs_no_data(place, monkeypatch):
 
 def until(rounds: int) -> Callable[[Any], Any]:
     """Run trials and stop after a round, as Ctrl-C does."""
-    return lambda configs: run_trials(configs, True, after_round=lambda round, rows: round < rounds)
+    return lambda configs: run_trials(configs, True, [FunctionCallback(lambda record: record["round"] >= rounds)])
 
 
 def test_stopped_and_resumed_is_never_stopped(tmp_path):

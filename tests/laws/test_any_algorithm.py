@@ -5,9 +5,8 @@ import torch
 from worlds import context_for, gap, run_one, same_bits, settings
 
 from moonfed.core.errors import UserError
-from moonfed.core.rules import Algorithm
 from moonfed.core.tree import tree_map
-from moonfed.training.registry import ALGORITHMS, SERVERS, preset_of
+from moonfed.training.registry import ALGORITHMS, SERVERS, check_options, make_algorithm, preset_of
 from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import new_trial
@@ -36,9 +35,11 @@ def test_a_round_leaves_its_inputs_untouched(name, engine):
         upload = tree_map(torch.clone, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
         if server.linear:
             part = server.contribute(done[0].upload, trial.spec.infos[0], 3.0)
-            server.step(trial.state, part, trial.spec.population)
+            update = server.update(trial.state, part, trial.spec.population)
         else:
-            server.reduce(trial.state, {0: done[0].upload}, trial.spec.population)
+            update = server.reduce(trial.state, {0: done[0].upload}, trial.spec.population)
+        if update is not None:
+            trial.algorithm.server_optimizer.step(trial.state, update)
         assert same_bits(upload, (done[0].upload.delta, done[0].upload.buffers, done[0].upload.slots))
     assert same_bits(before, (jobs[0].state, jobs[0].memory, jobs[0].plan))
 
@@ -66,4 +67,4 @@ def test_every_pair_of_rules_either_runs_or_is_refused_by_name(name, server):
         run_one(settings(name, algorithm__server=server, train__rounds=2))
     else:
         with pytest.raises(UserError, match=f"{name}\\+{server} does not fit"):
-            Algorithm(f"{name}+{server}", local, serving)
+            make_algorithm(name, server, check_options(name, server, {}))

@@ -11,7 +11,8 @@ from moonfed.engines.cuda.precision import in_precision, numerics
 from moonfed.engines.stacked.stacked_engine import Stacked
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.cnn import Cnn
-from moonfed.training import trial as trials
+from moonfed.training import resolve as resolving
+from moonfed.training import setup
 from moonfed.training.resolve import resolve
 
 
@@ -33,29 +34,28 @@ def test_bf16_works_in_bf16_and_gives_32_bits_without_touching_the_net_it_was_gi
     assert in_precision(nets, "tf32") is nets
 
 
-def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for():
+def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for(caplog):
     bench = context_for(settings("fedavg"))
-    for precision, words in (("auto", []), ("fp32", []), ("bf16", ["precision bf16 is for GPUs: this runs in fp32"])):
-        said: list[str] = []
-        options = EngineOptions(precision, say=said.append)
-        engine = pick_engine("auto", bench.nets, bench.data, options)
+    for precision, words in (("auto", []), ("fp32", []), ("fp16", ["precision fp16 needs a GPU; using fp32"])):
+        caplog.clear()
+        engine = pick_engine("auto", bench.nets, bench.data, EngineOptions(precision))
         assert isinstance(engine, Stacked)
         assert engine.options.precision == "fp32"
-        assert said == words
-    assert resolve(settings("fedavg", run__precision="bf16"), bench.data).run.precision == "fp32", "what is recorded"
+        assert caplog.messages == words
+    assert resolve(settings("fedavg", run__precision="fp16"), bench.data).run.precision == "fp32", "what is recorded"
 
 
 def test_a_gpu_takes_the_fastest_precision_that_a_net_was_seen_to_lose_nothing_by_unless_one_is_asked_for():
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     for encoder, fastest in (("cnn", "fp16"), ("resnet50", "tf32"), (None, "tf32")):
         assert pick_precision("auto", gpu, encoder) == fastest
-        for precision in ("fp32", "tf32", "fp16", "bf16"):
+        for precision in ("fp32", "tf32", "fp16"):
             assert pick_precision(precision, gpu, encoder) == precision
             assert pick_precision(precision, cpu, encoder) == "fp32"
 
 
 @pytest.mark.parametrize(
-    ("encoder", "asked", "found"), [("cnn", "auto", "fp16"), ("mlp", "auto", "tf32"), ("cnn", "bf16", "bf16")]
+    ("encoder", "asked", "found"), [("cnn", "auto", "fp16"), ("mlp", "auto", "tf32"), ("cnn", "fp32", "fp32")]
 )
 def test_a_run_is_carried_out_in_the_precision_that_it_records(monkeypatch, encoder, asked, found):
     given: list[str] = []
@@ -67,8 +67,8 @@ def test_a_run_is_carried_out_in_the_precision_that_it_records(monkeypatch, enco
         given.append(options.precision)
         return pick_engine(name, nets, data, EngineOptions())
 
-    monkeypatch.setattr(trials, "pick_precision", as_on_a_gpu)
-    monkeypatch.setattr(trials, "pick_engine", noted)
+    monkeypatch.setattr(resolving, "pick_precision", as_on_a_gpu)
+    monkeypatch.setattr(setup, "pick_engine", noted)
     config = settings("fedavg", model__model=encoder, run__precision=asked)
-    bench = trials.open_context(config)
-    assert [resolve(config, bench.data).run.precision, *given] == [found, found]
+    _, (trial,) = setup.set_up([config])
+    assert [trial.config.run.precision, *given] == [found, found]

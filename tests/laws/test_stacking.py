@@ -1,5 +1,6 @@
 """How the stacked engine goes about its work changes nothing but its speed."""
 
+import logging
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._C import _functorch  # pyright: ignore
-from worlds import context_for, gap, run_one, same_bits, settings, some_digits, trained
+from worlds import context_for, gap, run, run_one, same_bits, settings, some_digits, trained
 
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import tree_map
@@ -20,7 +21,6 @@ from moonfed.engines.stacked.layout import CPU, SideBySide
 from moonfed.engines.stacked.stacked_engine import Stacked, serves
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.model import Encoder
-from moonfed.training.loop import run_rounds
 from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import RunContext, new_trial
@@ -31,9 +31,9 @@ def run_with(config, engine, data=None):
     bench = context_for(config, "sequential", data)
     bench = bench._replace(engine=engine(bench.nets, bench.data))
     trial = new_trial(resolve(config, bench.data), bench)
-    run_rounds([trial], bench, lambda trial, settled: None)
-    assert trial.failure is None
-    return trial
+    (after,), _ = run([trial], bench)
+    assert after.failure is None
+    return after
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
@@ -51,7 +51,7 @@ def test_a_step_written_down_gives_the_same_bits(name, monkeypatch):
     engines = []
 
     def stacked(nets, data):
-        engines.append(Stacked(nets, data))
+        engines.append(Stacked(nets, data, EngineOptions()))
         return engines[-1]
 
     plain = run_with(config, stacked)
@@ -88,31 +88,34 @@ def cohort_of(nets: Nets, options: EngineOptions, device: str = "cpu"):
     bench = RunContext(data, nets, Stacked(nets, data, options))
     trial = new_trial(config, bench)
     model = {k: v.detach().clone() for k, v in nets.training.named_parameters()}
-    trial.state = trial.state._replace(model=trial.state.model._replace(weights=model))
+    trial = replace(trial, state=trial.state._replace(model=trial.state.model._replace(weights=model)))
     jobs = make_jobs(trial, bench)
     return jobs, lambda: bench.engine.run_cohort(jobs)
 
 
-def test_a_net_that_cannot_be_stacked_trains_its_parties_in_turn_and_says_so_once():
-    said: list[str] = []
+def test_a_net_that_cannot_be_stacked_trains_its_parties_in_turn_and_says_so_once(caplog):
+    caplog.set_level(logging.INFO, "moonfed")
     nets = own_net(Undecided(EncoderSpec((1, 8, 8))))
-    jobs, train = cohort_of(nets, EngineOptions(say=said.append))
+    jobs, train = cohort_of(nets, EngineOptions())
     done = train()
     train()
-    assert len(said) == 1
-    assert said[0].startswith("parties train in turn: the network or the rule cannot be stacked")
-    assert "\n" not in said[0]
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("parties train in turn: the network or the rule cannot be stacked")
+    assert "\n" not in caplog.messages[0]
     assert [result.upload.steps for result in done] == [len(job.plan.rows) for job in jobs]
     assert all(float(result.upload.delta["head.weight"].abs().sum()) > 0 for result in done)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time():
-    said: list[str] = []
-    jobs, train = cohort_of(own_net(Undecided(EncoderSpec((1, 8, 8)))), EngineOptions(say=said.append), "cuda")
+def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time(caplog):
+    caplog.set_level(logging.INFO, "moonfed")
+    jobs, train = cohort_of(own_net(Undecided(EncoderSpec((1, 8, 8)))), EngineOptions(), "cuda")
     assert len(train()) == len(jobs)
     train()
-    assert [line.split(":")[0] for line in said] == ["parties train in turn", "steps run one operation at a time"]
+    assert [line.split(":")[0] for line in caplog.messages] == [
+        "parties train in turn",
+        "steps run one operation at a time",
+    ]
 
 
 class Broken(Undecided):
@@ -144,14 +147,14 @@ class Hungry(Undecided):
         return out
 
 
-def test_out_of_memory_halves_the_stack_and_goes_on():
-    said: list[str] = []
-    jobs, train = cohort_of(own_net(Hungry(EncoderSpec((1, 8, 8)))), EngineOptions(say=said.append))
+def test_out_of_memory_halves_the_stack_and_goes_on(caplog):
+    caplog.set_level(logging.INFO, "moonfed")
+    jobs, train = cohort_of(own_net(Hungry(EncoderSpec((1, 8, 8)))), EngineOptions())
     done = train()
     assert len(done) == len(jobs) == 4
-    assert said == ["out of memory: going on with 2 lanes"]
+    assert caplog.messages == ["out of memory: going on with 2 lanes"]
     train()
-    assert len(said) == 1, "it remembers"
+    assert len(caplog.messages) == 1, "it remembers"
 
 
 def test_one_party_too_large_for_memory_fails_with_a_word_to_the_user():
@@ -169,7 +172,7 @@ def test_what_anchors_say_is_looked_up_only_where_rows_do_not_change(float64):
     moving = replace(still, recipe=still.recipe._replace(pad=1, flip=True))
     for data in (still, moving):
         (one,), _ = trained(config, "sequential", data)
-        two = run_with(config, lambda nets, data: Stacked(nets, data), data)
+        two = run_with(config, lambda nets, data: Stacked(nets, data, EngineOptions()), data)
         assert gap(one.state, two.state) < 1e-10
 
 
@@ -177,7 +180,7 @@ def test_what_anchors_say_is_looked_up_only_where_rows_do_not_change(float64):
 def test_anchors_say_the_same_of_a_row_whoever_is_asked_beside_it(float64, length, at_once):
     config = settings("moon", model__model="cnn")
     bench = context_for(config)
-    trial = new_trial(config, bench)
+    trial = new_trial(resolve(config, bench.data), bench)
     start = trial.state.model
     anchors = [{k: tree_map(lambda t, s=s: t * s, start) for k, s in (("a", 1 + i), ("b", 2 - i))} for i in range(3)]
     rows = [torch.arange(5, 5 + n) for n in (16, 39, 3)]

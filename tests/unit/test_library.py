@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 import torch
 from commands import bits, moonfed
-from moonfed.api.callbacks import Callback, Start
 from own_encoders import Frozen
 from sklearn.datasets import load_wine
 from torch import nn
 
 import moonfed as library
-from moonfed import api, compare, export, fedavg, fedprox, fit, moon, partition, solo
+from moonfed import Callback, api, compare, export, fedavg, fedprox, fit, moon, partition, solo
 from moonfed.algorithms.fedavg import FedAvgLocal
 from moonfed.api.keywords import Settings
 from moonfed.core.errors import RunFailed, UserError
@@ -71,12 +70,12 @@ def test_the_command_line_still_has_its_word_before_torch_is_loaded() -> None:
 
 
 def test_every_algorithm_is_a_function_with_its_own_settings_and_defaults() -> None:
-    for name, pair in ALGORITHMS.items():
+    for name, preset in ALGORITHMS.items():
         make = getattr(library, name.replace("-", "_"))
-        assert make() == Algorithm(name, pair.local(), pair.server())
+        assert make() == Algorithm(name, preset.local(), preset.aggregator(), preset.server_optimizer())
     assert str(inspect.signature(moon)).startswith("(*, mu: float = 1.0, temperature: float = 0.5, negatives: int = 1")
     assert moon(mu=5, server="fedavgm").name == "moon+fedavgm"
-    with pytest.raises(UserError, match="takes no mu"):
+    with pytest.raises(UserError, match="has no setting mu"):
         fedavg(mu=1)
     with pytest.raises(UserError, match="mu needs a value >= 0"):
         moon(mu=-1)
@@ -132,19 +131,22 @@ def test_callbacks_hear_every_round_and_may_stop() -> None:
         def __init__(self) -> None:
             self.heard: list[Any] = []
 
-        def on_start(self, start: Start) -> None:
-            self.heard.append(start)
+        def on_start(self, trials: Any) -> None:
+            self.heard.append([(t.spec.label, t.config.run.seed, t.config.train.rounds, t.round) for t in trials])
 
-        def on_round(self, row: dict[str, Any]) -> bool:
-            self.heard.append((row["seed"], row["round"]))
-            return row["round"] == 2
+        def on_round(self, finished: Any) -> bool:
+            self.heard += [(trial.config.run.seed, record["round"]) for trial, record in finished]
+            return finished[0][1]["round"] == 2
+
+        def on_end(self, trials: Any) -> None:
+            self.heard.append([trial.round for trial in trials])
 
     listening, also = Listening(), list[int]()
     asked = changed(rounds=5)
     result = fit("mlp", "digits", callbacks=[listening, lambda row: also.append(row["round"])], seeds=[3, 4], **asked)
-    start, *rows = listening.heard
-    assert (start.trials, start.rounds, start.done) == ((("moon", 3), ("moon", 4)), 5, 0)
-    assert sum(start.parties) == 1415
+    start, *rows, end = listening.heard
+    assert start == [("moon", 3, 5, 0), ("moon", 4, 5, 0)]
+    assert end == [2, 2]
     assert rows == [(3, 1), (4, 1), (3, 2), (4, 2)]
     assert also == [1, 1, 2, 2]
     assert len(result.rows) == 4
@@ -228,8 +230,8 @@ def test_a_partition_is_that_of_a_run() -> None:
     sizes: list[int] = []
 
     class Sizes(Callback):
-        def on_start(self, start: Start) -> None:
-            sizes.extend(start.parties)
+        def on_start(self, trials: Any) -> None:
+            sizes.extend(info.rows for info in trials[0].spec.infos)
 
     fit("mlp", "digits", callbacks=[Sizes()], **SHORT)
     assert [len(part) for part in parts] == sizes

@@ -1,12 +1,12 @@
 """A loss that is not a number ends the run by party, round and step, and keeps the last good round."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from commands import QUICK, SMALL, bits, moonfed, rows
-from worlds import context_for, settings
+from worlds import context_for, run, settings
 
-from moonfed.training.loop import run_rounds
 from moonfed.training.resolve import resolve
 from moonfed.training.trial import new_trial
 
@@ -62,8 +62,8 @@ def test_where_fp16_ends_in_no_number_the_wider_precision_is_named() -> None:
     for precision, said in (("fp16", True), ("fp32", False)):
         bench = context_for(config)
         trial = new_trial(resolve(config, bench.data), bench)
-        run = trial.config.run.model_copy(update={"precision": precision})
-        trial.config = trial.config.model_copy(update={"run": run})
-        run_rounds([trial], bench, lambda trial, settled: None)
+        run_settings = trial.config.run.model_copy(update={"precision": precision})
+        config_ = trial.config.model_copy(update={"run": run_settings})
+        ((trial,), _) = run([replace(trial, spec=replace(trial.spec, config=config_))], bench)
         assert trial.failure is not None
         assert trial.failure.endswith("--precision tf32 does not") == said

@@ -1,6 +1,6 @@
 """Any module is an encoder: every engine trains it alike, and what is frozen in it stays at home."""
 
-from collections.abc import Callable
+import logging
 from typing import Any, Literal
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 import torch
 from own_encoders import ALL, IN_TURN, STACK, Frozen, Recurrent, Small
 from torch import Tensor, nn
-from worlds import gap, same_bits, settings, some_digits
+from worlds import gap, run, same_bits, settings, some_digits
 
 from moonfed import fit
 from moonfed.core.tree import nbytes
@@ -18,42 +18,38 @@ from moonfed.engines.dropout import Dropped, draws
 from moonfed.engines.stacked import graph_cache as traces
 from moonfed.models.custom import custom_encoder
 from moonfed.storage.run_folder import final_tensors
-from moonfed.training.loop import run_rounds
-from moonfed.training.records import RoundRecord
 from moonfed.training.resolve import resolve
+from moonfed.training.setup import set_up
 from moonfed.training.trial import RunContext, Trial, new_trial
 
 
-def bench_of(
-    encoder: Any, engine: str = "sequential", say: Callable[[str], None] = print, **changes: Any
-) -> RunContext:
+def bench_of(encoder: Any, engine: str = "sequential", **changes: Any) -> RunContext:
     config = settings(run__engine=engine, **{"model__model": "auto"} | changes)
-    return open_context(config, 1, say, some_digits(), custom_encoder(encoder))
+    return set_up([config], data=some_digits(), custom=custom_encoder(encoder))[0]
 
 
-def run_own(
-    encoder: Any, engine: str, algorithm: str = "moon", say: Callable[[str], None] = print, **changes: Any
-) -> tuple[Trial, list[RoundRecord]]:
+def run_own(encoder: Any, engine: str, algorithm: str = "moon", **changes: Any) -> tuple[Trial, list[Any]]:
     """Run a tiny federation with an encoder of one's own."""
-    bench = bench_of(encoder, engine, say)
     config = settings(algorithm, **{"model__model": "auto", "train__rounds": 2, "run__engine": engine} | changes)
-    trial, rows = new_trial(resolve(config, bench.data, bench.custom), bench), list[RoundRecord]()
-    run_rounds([trial], bench, lambda trial, settled: rows.append(settled.row))
+    bench, trials = set_up([config], data=some_digits(), custom=custom_encoder(encoder))
+    ((trial,), (rows,)) = run(trials, bench)
     assert trial.failure is None
     return trial, rows
 
 
 @pytest.mark.parametrize("algorithm", ["moon", "scaffold", "fedprox"])
 @pytest.mark.parametrize("name", ALL)
-def test_stacked_equals_sequential_for_an_encoder_of_ones_own(float64: None, name: str, algorithm: str) -> None:
-    said: list[str] = []
+def test_stacked_equals_sequential_for_an_encoder_of_ones_own(
+    float64: None, caplog: pytest.LogCaptureFixture, name: str, algorithm: str
+) -> None:
+    caplog.set_level(logging.INFO, "moonfed")
     one, rows_one = run_own(ALL[name], "sequential", algorithm)
-    two, rows_two = run_own(ALL[name], "stacked", algorithm, said.append)
+    two, rows_two = run_own(ALL[name], "stacked", algorithm)
     assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-9
     assert [row["accuracy"] for row in rows_one] == [row["accuracy"] for row in rows_two]
-    in_turn = [line for line in said if line.startswith("parties train in turn")]
-    assert len(in_turn) == (name in IN_TURN), said
-    assert len(said) == len(in_turn)
+    in_turn = [line for line in caplog.messages if line.startswith("parties train in turn")]
+    assert len(in_turn) == (name in IN_TURN), caplog.messages
+    assert len(caplog.messages) == len(in_turn)
 
 
 @pytest.mark.parametrize("name", ["dropout", "Attentive", "causal", "LSTM with dropout"])

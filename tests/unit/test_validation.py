@@ -10,6 +10,7 @@ from worlds import gap, run_one, settings, some_digits, trained
 
 from moonfed.core.errors import UserError
 from moonfed.training.config import identity
+from moonfed.training.resolve import resolve
 from moonfed.training.trial import split_rows
 from moonfed.training.validation_rows import hold_out
 
@@ -42,10 +43,9 @@ def test_a_party_that_would_have_nothing_left_is_named():
 
 def test_without_a_share_nothing_changes_and_old_runs_keep_their_name(monkeypatch):
     config, data = settings("moon"), some_digits()
-    assert held_rows(config, data) is None
-    assert sorted(np.concatenate(split_rows(config, data))) == list(range(len(data.labels)))
+    assert sorted(np.concatenate(split_rows(resolve(config, data), data))) == list(range(len(data.labels)))
     before = identity(config)
-    monkeypatch.setattr("moonfed.training.config.LATER", {})
+    monkeypatch.setattr("moonfed.training.config.NEWER", {})
     assert identity(config) != before, "a setting at the value that changes nothing is left out of a run's name"
     assert identity(config) != identity(settings("moon", data__validation=0.2))
 
@@ -67,7 +67,8 @@ def test_the_test_set_has_no_part_in_a_run_that_is_judged_on_held_out_rows(name)
 
 def test_held_out_rows_have_no_part_in_training():
     data, config = some_digits(), settings("fedavg", data__validation=0.25)
-    held = torch.from_numpy(np.concatenate(held_rows(config, data) or []))
+    _, held_out = hold_out(split_rows(resolve(config, data), data), 0.25, config.run.seed)
+    held = torch.from_numpy(np.concatenate(held_out))
     inputs = data.inputs.clone()
     inputs[held] = 0
     assert gap(run_one(config, data=data).state, run_one(config, data=replace(data, inputs=inputs)).state) == 0
