@@ -12,7 +12,7 @@ from own_rows import QUICK, people, write_csv
 from moonfed import fit
 from moonfed.data.readers import ReaderOptions, apply, read_dataset
 from moonfed.data.readers.holdout import hold_out
-from moonfed.training.data_config import OWN
+from moonfed.training.settings import OWN
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -91,6 +91,11 @@ class Display(Callback):
                 self.console.print(f"round {round}/{self.last}  {summary}  {spent:.0f} s, {left:.0f} s left")
         return self.stopping
 
+    def on_end(self, trials: Sequence[Trial]) -> None:
+        """Stop the bar, so that the results are printed below it."""
+        if self.bar is not None:
+            self.bar.stop()
+
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Let the round end and be saved; a second Ctrl-C stops at once, and so does one before the first round."""
         if self.stopping or not self.started or number == signal.SIGTERM:

@@ -48,6 +48,7 @@ def seed_torch(key: int, device: torch.device) -> None:
 @contextmanager
 def torch_seeded(trial: int, *names: str | int) -> Generator[None]:
     """Let torch's layers initialise themselves from a named draw, and leave torch's own stream untouched."""
-    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
-        torch.default_generator.manual_seed(seed_for(trial, *names))
+    cpu = torch.device("cpu")
+    with torch_aside(cpu):
+        seed_torch(seed_for(trial, *names), cpu)
         yield

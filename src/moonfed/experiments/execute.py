@@ -6,7 +6,6 @@ from pathlib import Path
 from moonfed.core.errors import UserError
 from moonfed.data import Dataset
 from moonfed.models.custom import CustomEncoder
-from moonfed.storage.checkpoint import Manifest
 from moonfed.storage.recorder import Recorder
 from moonfed.storage.run_folder import RunFolder
 from moonfed.storage.run_record import RunRecord, read_run
@@ -50,50 +49,21 @@ def execute(
     if any(trial.config.run.tensorboard for trial in trials):
         need_tensorboard()
     fingerprint = fingerprint or context.data.fingerprint
-    folders = [
-        RunFolder(place, trial.config, fingerprint, context.data) for trial, place in zip(trials, places, strict=True)
-    ]
-    logged = {t.spec: place for t, place in zip(trials, places, strict=True) if t.config.run.tensorboard}
-    recorder = Recorder({t.spec: folder for t, folder in zip(trials, folders, strict=True)}, context)
-    board = TensorBoardCallback(logged)
-    observers = [recorder, *([board] if logged else []), *callbacks]
+    pairs = list(zip(trials, places, strict=True))
+    folders = {trial.spec: RunFolder(place, trial.config, fingerprint, context.data) for trial, place in pairs}
+    recorder = Recorder(folders, context)
+    logged = {trial.spec: place for trial, place in pairs if trial.config.run.tensorboard}
+    observers = [recorder, *([TensorBoardCallback(logged)] if logged else []), *callbacks]
     try:
-        ready = resume_from(trials, folders, resume)
+        ready = recorder.load(trials, resume)
         for callback in observers:
             callback.on_start(ready)
         ended = run_rounds(ready, context, observers, runner)
         for callback in observers:
             callback.on_end(ended)
     finally:
-        for holder in (*folders, board):
-            holder.close()
+        recorder.close()
     return ended
-
-
-def resume_from(trials: Sequence[Trial], folders: Sequence[RunFolder], resume: bool) -> list[Trial]:
-    """Restore trials from their folders, and take the folders; whatever is refused is refused before any is changed."""
-    for folder in folders:
-        folder.check(resume)
-    start = lowest_common([folder.checkpoint.manifests() for folder in folders])
-    loaded = [folder.load(trial, at) for trial, folder, at in zip(trials, folders, start, strict=True)]
-    for folder, manifest in zip(folders, start, strict=True):
-        folder.begin(manifest)
-    return loaded
-
-
-def lowest_common(committed: Sequence[list[Manifest]]) -> list[Manifest | None]:
-    """Choose for each trial the committed round it continues from.
-
-    Trials of one stack are killed at most one round apart: they continue from the lower round together, so that the
-    stack is the one it would have been. A trial that is further ahead waits at its own last round.
-    """
-    low = min(manifests[0].round if manifests else 0 for manifests in committed)
-    chosen: list[Manifest | None] = []
-    for manifests in committed:
-        at_low = next((m for m in manifests if m.round == low), None)
-        begins_again = low == 0 and [m.round for m in manifests] == [1]
-        chosen.append(at_low or (None if begins_again or not manifests else manifests[0]))
-    return chosen
 
 
 def default_folder(config: Config) -> Path:

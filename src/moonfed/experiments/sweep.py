@@ -8,7 +8,7 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.experiments.compare import read_seeds, top_folder
 from moonfed.training.config import Config, flag_of, identity, make_config
-from moonfed.training.data_config import OWN
+from moonfed.training.settings import OWN
 
 MOST = 1000  # trials
 Shared = Mapping[str, set[str] | None]  # what all trials of a command have in common: some of a section, or all

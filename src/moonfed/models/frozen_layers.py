@@ -19,8 +19,9 @@ def trained_tensors(model: nn.Module) -> Snapshot:
     )
 
 
-def other_tensors(model: nn.Module, trained: Snapshot) -> Tensors:
+def frozen_tensors(model: nn.Module) -> Tensors:
     """Take what a network holds beside what is trained."""
+    trained = trained_tensors(model)
     whole = dict(model.named_parameters()) | dict(model.named_buffers())
     return {k: v.detach() for k, v in whole.items() if k not in trained.weights and k not in trained.buffers}
 

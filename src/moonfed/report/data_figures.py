@@ -15,8 +15,8 @@ from moonfed.report.methods import Method, Setting
 from moonfed.report.sections import slug
 from moonfed.storage.features import SHOWN, features, model_of, network, sample_rows
 from moonfed.storage.run_record import RunRecord
-from moonfed.training.data_config import reader_options
 from moonfed.training.registry import ALGORITHMS
+from moonfed.training.settings import reader_options
 from moonfed.training.split_summary import describe_split
 
 MOST_SPLITS = 3

@@ -9,13 +9,12 @@ import torch
 
 from moonfed.data.dataset import Dataset
 from moonfed.training.config import FREE, Config, identity
-from moonfed.training.registry import full_name
 
 
 def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, Any]:
     """Describe a run: settings, data, versions, machine."""
-    settings = config.algorithm
-    name = full_name(settings.name, settings.server)
+    algorithm = config.algorithm
+    name = algorithm.name if algorithm.server is None else f"{algorithm.name}+{algorithm.server}"
     return {
         "name": f"{name} on {config.data.dataset}, seed {config.run.seed}",
         "identity": identity(config),

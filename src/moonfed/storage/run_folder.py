@@ -44,7 +44,7 @@ class RunFolder:
         self.identity = identity(config)
         self.checkpoint = Checkpoint(path / "checkpoint")
         self.log_bytes, self.log_digest = 0, hashlib.sha256()
-        self.finished = False  # before this process started
+        self.resumes = self.finished = False  # whether the folder held the run, or a finished one, before
         self.earlier_parts: list[dict[str, Any]] = []  # versions and machine of each part before a resume
         self._lock: Any = None
 
@@ -90,17 +90,18 @@ class RunFolder:
         """Take the folder and discard what was written after a committed round; a finished run is left as it is."""
         if self.finished:
             return
+        description = describe_run(self.config, self.fingerprint, self.data) | {"before": self.earlier_parts}
         if self._lock is None:
             self._acquire()
             if (self.path / CONFIG).exists():
                 raise UserError(f"{self.path} was just taken by another process; use --out for another folder")
         if self.data.encoding is not None:
             write_json(self.path / ENCODING, self.data.encoding)
-        description = describe_run(self.config, self.fingerprint, self.data)
-        write_json(self.path / CONFIG, description | {"before": self.earlier_parts})
-        self.checkpoint.rewind(manifest)
-        cut(self.path / LOG, self.log_bytes)
-        (self.path / FAILURE).unlink(missing_ok=True)
+        write_json(self.path / CONFIG, description)
+        if self.resumes:
+            self.checkpoint.rewind(manifest)
+            cut(self.path / LOG, self.log_bytes)
+            (self.path / FAILURE).unlink(missing_ok=True)
 
     def commit(self, trial: Trial, record: RoundRecord) -> None:
         """Make a finished round permanent: its files, its line of the log, then the manifest."""
@@ -143,6 +144,7 @@ class RunFolder:
                 "use the same settings, or --out for another folder"
             )
         self.checkpoint.check(self.identity, self.fingerprint)
+        self.resumes = True
         self.earlier_parts = [*recorded["before"], {k: recorded.get(k) for k in ("versions", "machine")}]
         for manifest in self.checkpoint.manifests()[:1]:
             if manifest.round > self.config.train.rounds:

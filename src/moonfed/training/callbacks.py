@@ -37,9 +37,3 @@ class FunctionCallback(Callback):
 def with_method(trial: Trial, record: RoundRecord) -> RoundRecord:
     """Add a trial's method and seed to a record."""
     return {"method": trial.spec.label, "seed": trial.config.run.seed, **record}
-
-
-def notify(callbacks: Sequence[Callback], finished: Finished) -> bool:
-    """Report a round to every callback; return whether one of them asked to stop."""
-    answers = [callback.on_round(finished) for callback in callbacks]  # every one hears of it
-    return True in answers

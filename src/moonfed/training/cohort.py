@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 from typing import NamedTuple
 
 from moonfed.core.seeds import generator, published_python
 from moonfed.core.types import PartyInfo
-from moonfed.training.config import Config, straggler_range
+from moonfed.training.config import Config
 
 REMEMBERED_ROUNDS = 3  # a runner may draw the next round's cohort ahead
 
@@ -27,9 +28,11 @@ class Cohorts:
 
     def __init__(self, config: Config, infos: Sequence[PartyInfo]) -> None:
         self.settings, self.seed, self.infos = config.cohort, config.run.seed, infos
-        self.work = straggler_range(config)
+        low, high = config.cohort.straggler_work.split("-")
+        self.work = float(low), float(high)
         self.size = max(int(config.cohort.fraction * len(infos) + 1e-9), 1)  # m = max(C K, 1)
-        self.stream, self.samples = published_python(self.seed), list[list[int]]()
+        self.samples: list[list[int]] = []
+        self.stream: Random | None = None  # made when a cohort is smaller than the population
         self.recent: dict[int, Cohort] = {}
 
     def cohort(self, round: int) -> Cohort:
@@ -45,6 +48,7 @@ class Cohorts:
         if self.size == len(self.infos):
             return [self._participant(party) for party in everyone]
         # As published: one stream for the whole run, one sample without replacement per round.
+        self.stream = self.stream or published_python(self.seed)
         while len(self.samples) <= round:
             self.samples.append(self.stream.sample(everyone, self.size))
         return [self._participant(party) for party in self.samples[round]]

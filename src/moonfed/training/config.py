@@ -1,133 +1,28 @@
-"""Every setting, typed and frozen, in one place: command line over file over default."""
+"""All settings of a trial, checked: command line over file over default."""
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from moonfed.core.errors import UserError, unknown
 from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
-from moonfed.training.data_config import OWN, Count, DataSettings, Positive, Section, settled
-from moonfed.training.registry import ALGORITHMS, SERVERS, RuleOptions, check_options
-
-
-class ModelSettings(Section):
-    """The network, the same for every algorithm."""
-
-    model: str = Field(
-        "auto",
-        description=f"encoder: {', '.join(ENCODERS)}, or your own, FILE.py:NAME; auto: the data set's",
-    )
-    norm: Literal["auto", "none", "group", "batch"] = Field(
-        "auto",
-        description="normalisation in the encoder: none, group, batch; auto: batch in a resnet, "
-        "group in text and sound, none elsewhere",
-    )
-    projection: Annotated[int, Field(ge=0, le=65536)] = Field(
-        256, description="width of the projection head; 0 leaves the head out"
-    )
-
-
-class AlgorithmSettings(BaseModel):
-    """The algorithm by name, its server rule if it is another than its own, and the settings of its rules."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    name: str = Field(
-        "moon", description=f"algorithm: {', '.join(ALGORITHMS)}", json_schema_extra={"flag": "--algorithm"}
-    )
-    server: str | None = Field(
-        None, description=f"another server rule: {', '.join(SERVERS)}; default: the algorithm's own"
-    )
-
-    @property
-    def options(self) -> RuleOptions:
-        """The settings of the two rules."""
-        return dict(self.model_extra or {})
-
-
-class TrainSettings(Section):
-    """How long and how the parties train."""
-
-    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="communication rounds")
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="local epochs a round")
-    batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
-    lr: Positive = Field(0.01, description="learning rate of local SGD")
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.9, description="momentum of local SGD; its buffers start anew each round but for solo and centralised"
-    )
-    weight_decay: Annotated[float, Field(ge=0)] = Field(1e-5, description="weight decay on every parameter")
-    max_grad_norm: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="clip gradients to this norm before each step; 0: never"
-    )
-
-
-class CohortSettings(Section):
-    """Which parties take part in a round, and how much of their work gets done."""
-
-    fraction: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="share C of the parties in a round")
-    sampling: Literal["uniform", "by-rows"] = Field(
-        "uniform",
-        description="uniform: without replacement, averaged by rows; "
-        "by-rows: m draws with replacement, with probability p_k, averaged 1/K",
-    )
-    stragglers: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0, description="share of the cohort that gets only part of its steps done"
-    )
-    straggler_work: Annotated[str, Field(pattern=r"^(0?\.\d+|0|1(\.0*)?)-(0?\.\d+|1(\.0*)?)$")] = Field(
-        "0.1-0.9", description="range of the share of its steps a straggler gets done"
-    )
-    stragglers_keep: bool = Field(
-        True,
-        description="keep what stragglers got done, or drop them",
-        json_schema_extra={"flag": "--stragglers-keep/--stragglers-drop"},
-    )
-
-
-class RunSettings(Section):
-    """What decides how a run is carried out."""
-
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="seed of the trial")
-    engine: Literal["auto", "sequential", "stacked"] = Field(
-        "auto",
-        description="sequential: one party after the other; stacked: all at once; auto: stacked, large nets in turn",
-    )
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")] = Field(
-        "auto", description="auto, cpu, cuda or cuda:N"
-    )
-    threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
-    precision: Literal["auto", "fp32", "tf32", "fp16", "bf16"] = Field(
-        "auto",
-        description="how a GPU multiplies: fp32, tf32, fp16, bf16; auto: fp16 for the cnn, else tf32",
-    )
-    lanes: Annotated[int, Field(ge=0, le=100_000)] = Field(
-        0, description="most parties trained at once by the stacked engine; 0: as many as pay and fit"
-    )
-    compile: bool = Field(
-        True,
-        description="compile the stacked engine's step on a GPU where the run is long enough to earn it back",
-        json_schema_extra={"flag": "--compile/--no-compile"},
-    )
-    gamma: bool = Field(
-        False,
-        description="record each party's gamma, the norm of its gradient after over before",
-        json_schema_extra={"flag": "--gamma/--no-gamma"},
-    )
-    evaluate_every: Count = Field(1, description="rounds between two evaluations; the last round is always evaluated")
-    evaluate_parties: bool = Field(
-        False,
-        description="score each party's own model after its local training too",
-        json_schema_extra={"flag": "--evaluate-parties/--no-evaluate-parties"},
-    )
-    tensorboard: bool = Field(
-        False,
-        description="log to tensorboard/ in the run folder too",
-        json_schema_extra={"flag": "--tensorboard/--no-tensorboard"},
-    )
+from moonfed.training.registry import ALGORITHMS, check_options
+from moonfed.training.settings import (
+    OWN,
+    AlgorithmSettings,
+    CohortSettings,
+    DataSettings,
+    ModelSettings,
+    RunSettings,
+    Section,
+    TrainSettings,
+    settled,
+)
 
 
 class Config(Section):
@@ -176,20 +71,11 @@ def make_config(values: dict[str, dict[str, Any]]) -> Config:
     ):
         if name not in known and not (kind == "encoder" and is_custom(name)):
             raise unknown(kind, name, known)
-    low, high = straggler_range(config)
-    if low > high:
-        raise UserError(f"straggler-work needs LOW-HIGH with LOW <= HIGH, got {config.cohort.straggler_work}")
     settings = config.algorithm
     options = check_options(settings.name, settings.server, settings.options)
     return config.model_copy(
         update={"algorithm": AlgorithmSettings(name=settings.name, server=settings.server, **options)}
     )
-
-
-def straggler_range(config: Config) -> tuple[float, float]:
-    """Read the range of a straggler's work."""
-    low, high = config.cohort.straggler_work.split("-")
-    return float(low), float(high)
 
 
 def identity(config: Config) -> str:
@@ -246,6 +132,7 @@ def _first(error: ValidationError) -> UserError:
         "bool_type": "true or false",
         "string_type": "a word",
         "truth": "another value than true or false",
+        "range": "LOW-HIGH with LOW <= HIGH",
     }.get(first["type"], f"another form ({field.description})")
     return UserError(f"{section}.{name} needs {needs}, got {_brief(got)}; set it with {flag}")
 

@@ -12,7 +12,7 @@ import torch
 from moonfed.core.tree import add, finite, nbytes
 from moonfed.core.types import State, Tensors, Update, Upload
 from moonfed.engines import JobResult
-from moonfed.training.callbacks import Callback, notify
+from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
 from moonfed.training.diagnostics import warn_about
 from moonfed.training.evaluate import evaluate_round
@@ -46,11 +46,11 @@ def run_rounds(
                     record["seconds"] = round(time.perf_counter() - began, 3)
                     record["trials_in_stack"] = len(active)
                     finished.append((current[place], record))
-            stop = notify(callbacks, finished)
+            answers = [callback.on_round(finished) for callback in callbacks]  # every one is told
             for trial, record in finished:
                 if trial.done:
                     warn_about(trial, record)
-            if stop:
+            if True in answers:
                 break
     return current
 
@@ -71,6 +71,8 @@ def finish_round(
     present = [who for who in cohort if who.party in results]
     if (trouble := _non_finite(trial, results)) is not None:
         return trial.fail(trouble), None
+    done = [results[who.party] for who in present]
+    losses = _mean_losses(done)
     uploads = {who.party: results[who.party].upload for who in present}
     state, bytes_up = aggregate(trial, present, uploads)
     memory = {who.party: results[who.party].memory for who in present}
@@ -83,11 +85,10 @@ def finish_round(
         return trial.fail(f"the model after round {after.round} is not finite (test loss {loss})"), None
     sent = nbytes(trial.state.model) + nbytes(trial.state.sent)
     travels = len(trial.spec.infos) > 1  # with one party, nothing does
-    done = [results[who.party] for who in present]
     record: dict[str, Any] = {
         "round": after.round,
         **scores,
-        "losses": _mean_losses(done),
+        "losses": losses,
         "bytes_up": sum(bytes_up) if travels else 0,
         "bytes_down": len(bytes_up) * sent if travels else 0,
         "cohort": [who.party for who in present],
@@ -133,13 +134,14 @@ def _non_finite(trial: Trial, results: Mapping[int, JobResult]) -> str | None:
     """Find the first step with a loss that is not a number, or an update that is not finite."""
     where = f"in round {trial.round + 1}"
     for party, result in results.items():
-        name = trial.spec.party_name(party)
         total = torch.stack(list(result.losses.values())).sum(0)
         bad = (~torch.isfinite(total)).nonzero()
         if len(bad):
             parts = ", ".join(f"{k} {float(v[bad[0, 0]]):g}" for k, v in result.losses.items())
+            name = trial.spec.party_name(party)
             return f"the loss of party {name} is not finite at step {int(bad[0, 0]) + 1} {where} ({parts})"
         if not finite(_tensors(result.upload)):
+            name = trial.spec.party_name(party)
             return f"the update of party {name} is not finite after step {result.upload.steps} {where}"
     return None
 

@@ -10,7 +10,7 @@ from moonfed.engines import pick_precision
 from moonfed.models import ENCODERS
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config, TrainSettings
-from moonfed.training.data_config import DataSettings
+from moonfed.training.settings import DataSettings
 
 
 class ResolvedData(DataSettings):

@@ -8,11 +8,12 @@ from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import read_dataset
 from moonfed.engines import EngineOptions, nets_of, pick_device, pick_engine
-from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measured
+from moonfed.models import ENCODERS, frozen_tensors
+from moonfed.models.custom import CustomEncoder, load_custom, measured
 from moonfed.training.config import Config
-from moonfed.training.data_config import DataSettings, reader_options
 from moonfed.training.network import net_spec, network
 from moonfed.training.resolve import ResolvedConfig, resolve
+from moonfed.training.settings import DataSettings, reader_options
 from moonfed.training.trial import RunContext, Trial, new_trial
 
 MIN_STEPS_TO_COMPILE = 400_000  # party-steps of a command: compiling takes longer than it saves below
@@ -47,8 +48,9 @@ def load_inputs(
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     data = (data or load_data(config.data)).to(device)
-    if custom is None and is_custom(config.model.model):
-        custom = load_custom(config.model.model)
+    name = config.model.model
+    if custom is None and name != "auto" and name not in ENCODERS:
+        custom = load_custom(name)
     return data, custom and measured(custom, data)
 
 
@@ -64,10 +66,11 @@ def make_context(
 ) -> RunContext:
     """Build the network and the engine that trials share."""
     config, run = resolved[0], asked.run
-    nets = nets_of(network(net_spec(config, data, custom)).to(data.inputs.device))
+    model = network(net_spec(config, data, custom)).to(data.inputs.device)
+    nets, frozen = nets_of(model), frozen_tensors(model)
     rounds, epochs = config.train.rounds, config.train.epochs
     steps = len(resolved) * rounds * epochs * len(data.labels) // config.train.batch
     compile = run.compile and config.cohort.fraction * steps >= MIN_STEPS_TO_COMPILE
     precision = config.run.precision if run.precision == "auto" else run.precision
     engine = pick_engine(run.engine, nets, data, EngineOptions(precision, run.lanes, compile))
-    return RunContext(data, nets, engine, custom)
+    return RunContext(data, nets, engine, custom, frozen)

@@ -13,7 +13,6 @@ from moonfed.core.types import PartyInfo, Population, Slots, Snapshot, State, Te
 from moonfed.data import Dataset
 from moonfed.data.partition import Rows, Split, class_counts, partition
 from moonfed.engines import Engine, Nets
-from moonfed.models import other_tensors
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.cohort import Cohorts
 from moonfed.training.network import NetSpec, init_model, net_spec
@@ -29,6 +28,7 @@ class RunContext(NamedTuple):
     nets: Nets
     engine: Engine
     custom: CustomEncoder | None = None  # the user's encoder, if it is not one of ours
+    frozen: Tensors = {}  # noqa: RUF012 (the network's weights that are never trained; nobody writes into them)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +99,15 @@ class Trial:
 
 def new_trial(config: ResolvedConfig, context: RunContext, label: str = "") -> Trial:
     """Set a trial up before its first round."""
-    data = context.data
-    parts, held_out = hold_out(split_rows(config, data), config.data.validation, config.run.seed)
+    data, evaluation = context.data, context.data
+    parts = split_rows(config, data)
+    if config.data.validation:
+        parts, held_out = hold_out(parts, config.data.validation, config.run.seed)
+        evaluation = evaluated_on(data, held_out)
     counts = class_counts(data.labels.cpu().numpy(), parts, data.classes)
     infos = [PartyInfo(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]
-    judged = evaluated_on(data, held_out) if config.data.validation else data
-    trial = start_trial(config, judged, parts, infos, context.custom, label)
-    frozen = other_tensors(context.nets.inference, trial.state.model)
-    return replace(trial, spec=replace(trial.spec, frozen=frozen))
+    trial = start_trial(config, evaluation, parts, infos, context.custom, label)
+    return replace(trial, spec=replace(trial.spec, frozen=context.frozen))
 
 
 def split_rows(config: ResolvedConfig, data: Dataset) -> list[Rows]:

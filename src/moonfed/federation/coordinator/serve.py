@@ -22,7 +22,7 @@ from moonfed.federation.protocol.request import encoding_digest
 from moonfed.storage.run_folder import RunFolder, read_rows
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.config import Config
-from moonfed.training.data_config import DataSettings
+from moonfed.training.settings import DataSettings
 from moonfed.training.trial import RunContext, Trial, begun, build, load_data, net_spec, resolve
 
 ROSTER, REFUSED = "federation.json", "refused.jsonl"

@@ -1,6 +1,6 @@
-"""The settings of the data section: which rows there are, which party holds them, and how one's own are read."""
+"""The settings, section by section: each with its default, its help and its range, declared once."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -9,6 +9,8 @@ from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, NATURAL
 from moonfed.data.partition import PARTITIONS
 from moonfed.data.readers import ReaderOptions, name_of
+from moonfed.models import ENCODERS
+from moonfed.training.registry import ALGORITHMS, SERVERS, RuleOptions
 
 
 class Section(BaseModel):
@@ -100,6 +102,129 @@ class DataSettings(Section):
     def judged_on(self) -> str:
         """The same in a sentence."""
         return "rows held out of training" if self.validation else "the test rows"
+
+
+class ModelSettings(Section):
+    """The network, the same for every algorithm."""
+
+    model: str = Field(
+        "auto",
+        description=f"encoder: {', '.join(ENCODERS)}, or your own, FILE.py:NAME; auto: the data set's",
+    )
+    norm: Literal["auto", "none", "group", "batch"] = Field(
+        "auto",
+        description="normalisation in the encoder: none, group, batch; auto: batch in a resnet, "
+        "group in text and sound, none elsewhere",
+    )
+    projection: Annotated[int, Field(ge=0, le=65536)] = Field(
+        256, description="width of the projection head; 0 leaves the head out"
+    )
+
+
+class AlgorithmSettings(BaseModel):
+    """The algorithm by name, its server rule if it is another than its own, and the settings of its rules."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = Field(
+        "moon", description=f"algorithm: {', '.join(ALGORITHMS)}", json_schema_extra={"flag": "--algorithm"}
+    )
+    server: str | None = Field(
+        None, description=f"another server rule: {', '.join(SERVERS)}; default: the algorithm's own"
+    )
+
+    @property
+    def options(self) -> RuleOptions:
+        """The settings of the two rules."""
+        return dict(self.model_extra or {})
+
+
+class TrainSettings(Section):
+    """How long and how the parties train."""
+
+    rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="communication rounds")
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="local epochs a round")
+    batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
+    lr: Positive = Field(0.01, description="learning rate of local SGD")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.9, description="momentum of local SGD; its buffers start anew each round but for solo and centralised"
+    )
+    weight_decay: Annotated[float, Field(ge=0)] = Field(1e-5, description="weight decay on every parameter")
+    max_grad_norm: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="clip gradients to this norm before each step; 0: never"
+    )
+
+
+class CohortSettings(Section):
+    """Which parties take part in a round, and how much of their work gets done."""
+
+    fraction: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="share C of the parties in a round")
+    sampling: Literal["uniform", "by-rows"] = Field(
+        "uniform",
+        description="uniform: without replacement, averaged by rows; "
+        "by-rows: m draws with replacement, with probability p_k, averaged 1/K",
+    )
+    stragglers: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="share of the cohort that gets only part of its steps done"
+    )
+    straggler_work: Annotated[str, Field(pattern=r"^(0?\.\d+|0|1(\.0*)?)-(0?\.\d+|1(\.0*)?)$")] = Field(
+        "0.1-0.9", description="range of the fraction of its steps that a straggler gets done"
+    )
+    stragglers_keep: bool = Field(
+        True,
+        description="keep what stragglers got done, or drop them",
+        json_schema_extra={"flag": "--stragglers-keep/--stragglers-drop"},
+    )
+
+    @field_validator("straggler_work")
+    @classmethod
+    def _low_before_high(cls, value: str) -> str:
+        low, high = value.split("-")
+        if float(low) > float(high):
+            raise PydanticCustomError("range", "LOW-HIGH with LOW <= HIGH")
+        return value
+
+
+class RunSettings(Section):
+    """What decides how a run is carried out."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="seed of the trial")
+    engine: Literal["auto", "sequential", "stacked"] = Field(
+        "auto",
+        description="sequential: one party after the other; stacked: all at once; auto: stacked, large nets in turn",
+    )
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")] = Field(
+        "auto", description="auto, cpu, cuda or cuda:N"
+    )
+    threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
+    precision: Literal["auto", "fp32", "tf32", "fp16", "bf16"] = Field(
+        "auto",
+        description="how a GPU multiplies: fp32, tf32, fp16, bf16; auto: fp16 for the cnn, else tf32",
+    )
+    lanes: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        0, description="most parties trained at once by the stacked engine; 0: as many as pay and fit"
+    )
+    compile: bool = Field(
+        True,
+        description="compile the stacked engine's step on a GPU where the run is long enough to earn it back",
+        json_schema_extra={"flag": "--compile/--no-compile"},
+    )
+    gamma: bool = Field(
+        False,
+        description="record each party's gamma, the norm of its gradient after over before",
+        json_schema_extra={"flag": "--gamma/--no-gamma"},
+    )
+    evaluate_every: Count = Field(1, description="rounds between two evaluations; the last round is always evaluated")
+    evaluate_parties: bool = Field(
+        False,
+        description="score each party's own model after its local training too",
+        json_schema_extra={"flag": "--evaluate-parties/--no-evaluate-parties"},
+    )
+    tensorboard: bool = Field(
+        False,
+        description="log to tensorboard/ in the run folder too",
+        json_schema_extra={"flag": "--tensorboard/--no-tensorboard"},
+    )
 
 
 # What is about data of one's own, and nothing to a run without.
