@@ -72,6 +72,7 @@ class Display(Callback):
         elif self.first:
             self.console.print(f"resumed after round {self.first} of {self.last}")
         if self.bar is not None:
+            self.bar.start()  # a command may run several groups of trials
             self.task = self.bar.add_task("round", total=self.last, completed=self.first, summary="")
 
     def show(self, line: str) -> None:

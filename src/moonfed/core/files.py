@@ -72,6 +72,21 @@ def cut(path: Path, length: int) -> None:
         raise unwritable(path, error) from None
 
 
+def read_log(path: Path) -> bytes:
+    """Read a log whole; one that does not exist is empty."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {short(error)}") from None
+
+
+def parse_lines(content: bytes) -> list[Any]:
+    """Parse a log of one JSON value per line; a last line that was cut off is ignored."""
+    return [json.loads(line) for line in content.split(b"\n")[:-1]]
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole."""
     write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())

@@ -6,7 +6,7 @@ from pathlib import Path
 from moonfed.core.errors import UserError
 from moonfed.data import Dataset
 from moonfed.models.custom import CustomEncoder
-from moonfed.storage.recorder import Recorder
+from moonfed.storage.checkpoint import lowest_common
 from moonfed.storage.run_folder import RunFolder
 from moonfed.storage.run_record import RunRecord, read_run
 from moonfed.storage.tensorboard_log import TensorBoardCallback, need_tensorboard
@@ -48,21 +48,22 @@ def execute(
         raise UserError("two of the runs are the same; ask for each of them once")
     if any(trial.config.run.tensorboard for trial in trials):
         need_tensorboard()
-    fingerprint = fingerprint or context.data.fingerprint
-    pairs = list(zip(trials, places, strict=True))
-    folders = {trial.spec: RunFolder(place, trial.config, fingerprint, context.data) for trial, place in pairs}
-    recorder = Recorder(folders, context)
-    logged = {trial.spec: place for trial, place in pairs if trial.config.run.tensorboard}
-    observers = [recorder, *([TensorBoardCallback(logged)] if logged else []), *callbacks]
+    folders = [RunFolder(place, trial, context, fingerprint) for trial, place in zip(trials, places, strict=True)]
+    logged = {folder.spec: folder.path for folder in folders if folder.config.run.tensorboard}
+    observers: list[Callback] = [*folders, *([TensorBoardCallback(logged)] if logged else []), *callbacks]
     try:
-        ready = recorder.load(trials, resume)
+        for folder in folders:  # whatever is refused is refused before any folder is changed
+            folder.check(resume)
+        start = lowest_common([folder.checkpoint.manifests() for folder in folders])
+        ready = [folder.load(trial, at) for trial, folder, at in zip(trials, folders, start, strict=True)]
         for callback in observers:
             callback.on_start(ready)
         ended = run_rounds(ready, context, observers, runner)
         for callback in observers:
             callback.on_end(ended)
     finally:
-        recorder.close()
+        for folder in folders:
+            folder.close()
     return ended
 
 

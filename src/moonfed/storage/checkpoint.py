@@ -46,9 +46,9 @@ class Checkpoint:
         """Write the state and the memory of the parties that changed, under names of their round."""
         flat = pack({"model": state.model})
         flat |= prefixed("sent", pack(state.sent)) | prefixed(SERVER_STATE, pack(state.server_state))
-        write_tensors(self._state(round), flat, identity=identity)
-        for party, slots in changed.items():
-            write_tensors(self._party(party, round), pack(slots), identity=identity)
+        files = {self._state(round): flat} | {self._party(k, round): pack(slots) for k, slots in changed.items()}
+        for path, tensors in files.items():
+            write_tensors(path, tensors, identity=identity)
 
     def commit(self, manifest: Manifest, changed: Sequence[int]) -> None:
         """Commit a round: from the rename on, a resume finds it. Then delete what no manifest needs."""
@@ -134,3 +134,18 @@ def _read(path: Path, manifest: Manifest) -> Tensors:
     if metadata.get("identity") != manifest.identity:
         raise UserError(f"{path} is damaged: it belongs to another run; use --out for another folder")
     return tensors
+
+
+def lowest_common(committed: Sequence[list[Manifest]]) -> list[Manifest | None]:
+    """Choose for each trial the committed round it continues from.
+
+    Trials of one stack are killed at most one round apart: they continue from the lower round together, so that the
+    stack is the one it would have been. A trial that is further ahead waits at its own last round.
+    """
+    low = min(manifests[0].round if manifests else 0 for manifests in committed)
+    chosen: list[Manifest | None] = []
+    for manifests in committed:
+        at_low = next((m for m in manifests if m.round == low), None)
+        begins_again = low == 0 and [m.round for m in manifests] == [1]
+        chosen.append(at_low or (None if begins_again or not manifests else manifests[0]))
+    return chosen

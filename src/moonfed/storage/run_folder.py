@@ -12,7 +12,9 @@ from moonfed.core.files import (
     append_line,
     cut,
     lock_file,
+    parse_lines,
     read_json,
+    read_log,
     read_tensors,
     short,
     unwritable,
@@ -21,27 +23,30 @@ from moonfed.core.files import (
 )
 from moonfed.core.tree import pack, tree_map
 from moonfed.core.types import Slots, Tensors
-from moonfed.data.dataset import Dataset
 from moonfed.storage.checkpoint import Checkpoint, Manifest
 from moonfed.storage.describe_run import describe_run, differences
-from moonfed.training.config import Config, identity
+from moonfed.training.callbacks import Callback, Finished
+from moonfed.training.config import identity
+from moonfed.training.evaluate import final_evaluation
 from moonfed.training.records import RoundRecord
-from moonfed.training.trial import Trial
+from moonfed.training.trial import RunContext, Trial
 
 CONFIG, LOG, EVALUATION = "config.json", "rounds.jsonl", "evaluation.json"
 FINAL, FAILURE, ENCODING = "final.safetensors", "failure.json", "encoding.json"
 FEDERATION = "federation"  # where a federation on one machine keeps its keys, its sites and their logs
 
 
-class RunFolder:
-    """One trial's folder, locked by one process at a time.
+class RunFolder(Callback):
+    """One trial's folder, locked by one process at a time; as a callback it commits every round.
 
-    check and load only read: a folder that they refuse is left as it was. begin is the first to write.
+    check and load only read: a folder that they refuse is left as it was. on_start is the first to write.
     """
 
-    def __init__(self, path: Path, config: Config, fingerprint: str, data: Dataset) -> None:
-        self.path, self.config, self.fingerprint, self.data = path, config, fingerprint, data
-        self.identity = identity(config)
+    def __init__(self, path: Path, trial: Trial, context: RunContext, fingerprint: str = "") -> None:
+        self.path, self.spec, self.config, self.context = path, trial.spec, trial.config, context
+        self.data, self.fingerprint = context.data, fingerprint or context.data.fingerprint
+        self.identity = identity(trial.config)
+        self.start: Manifest | None = None  # the committed round that this process continues from
         self.checkpoint = Checkpoint(path / "checkpoint")
         self.log_bytes, self.log_digest = 0, hashlib.sha256()
         self.resumes = self.finished = False  # whether the folder held the run, or a finished one, before
@@ -64,9 +69,10 @@ class RunFolder:
 
     def load(self, trial: Trial, manifest: Manifest | None) -> Trial:
         """Return the trial as it was at a committed round, or as it is before its first."""
+        self.start = manifest
         if manifest is None:
             return trial
-        log = _read_log(self.path)
+        log = read_log(self.path / LOG)
         content = log[: manifest.log_bytes]
         digest, rounds = hashlib.sha256(content), content.count(b"\n")
         if (digest.hexdigest(), rounds) != (manifest.log_digest, manifest.round):
@@ -74,7 +80,7 @@ class RunFolder:
                 f"{self.path / LOG} is missing or damaged: it does not hold the {manifest.round} rounds of its "
                 "checkpoint as they were written; use --out for another folder"
             )
-        state, memory = self.checkpoint.load(manifest, [record["cohort"] for record in _parse_log(content)])
+        state, memory = self.checkpoint.load(manifest, [record["cohort"] for record in parse_lines(content)])
         device = trial.spec.device
         self.log_bytes, self.log_digest = manifest.log_bytes, digest
         done = manifest.round >= trial.config.train.rounds and log == content
@@ -86,7 +92,7 @@ class RunFolder:
             round=manifest.round,
         )
 
-    def begin(self, manifest: Manifest | None) -> None:
+    def on_start(self, trials: Sequence[Trial]) -> None:
         """Take the folder and discard what was written after a committed round; a finished run is left as it is."""
         if self.finished:
             return
@@ -99,29 +105,31 @@ class RunFolder:
             write_json(self.path / ENCODING, self.data.encoding)
         write_json(self.path / CONFIG, description)
         if self.resumes:
-            self.checkpoint.rewind(manifest)
+            self.checkpoint.rewind(self.start)
             cut(self.path / LOG, self.log_bytes)
             (self.path / FAILURE).unlink(missing_ok=True)
 
-    def commit(self, trial: Trial, record: RoundRecord) -> None:
-        """Make a finished round permanent: its files, its line of the log, then the manifest."""
-        changed: dict[int, Slots] = {k: trial.memory[k] for k in record["cohort"] if k in trial.memory}
-        self.checkpoint.write(trial.round, trial.state, changed, self.identity)
-        line = json.dumps(record, allow_nan=False)
-        self.log_bytes = append_line(self.path / LOG, self.log_bytes, line)
-        self.log_digest.update(line.encode() + b"\n")
-        log = (self.log_bytes, self.log_digest.hexdigest())
-        manifest = Manifest(trial.round, *log, self.identity, self.fingerprint, bool(trial.memory))
-        self.checkpoint.commit(manifest, list(changed))
+    def on_round(self, finished: Finished) -> None:
+        """Make this trial's round permanent: its line of the log, its files, then the manifest."""
+        for trial, record in finished:
+            if trial.spec is self.spec:
+                changed: dict[int, Slots] = {k: trial.memory[k] for k in record["cohort"] if k in trial.memory}
+                line = json.dumps(record, allow_nan=False)
+                self.log_bytes = append_line(self.path / LOG, self.log_bytes, line)
+                self.log_digest.update(line.encode() + b"\n")
+                self.checkpoint.write(trial.round, trial.state, changed, self.identity)
+                log = (self.log_bytes, self.log_digest.hexdigest())
+                manifest = Manifest(trial.round, *log, self.identity, self.fingerprint, bool(trial.memory))
+                self.checkpoint.commit(manifest, list(changed))
 
-    def finish(self, trial: Trial, evaluation: dict[str, Any]) -> None:
-        """Write the evaluation of the final model, then its weights."""
-        write_json(self.path / EVALUATION, evaluation)
-        write_tensors(self.path / FINAL, final_tensors(trial), identity=self.identity, rounds=str(trial.round))
-
-    def fail(self, trial: Trial) -> None:
-        """Write why there are no final weights."""
-        write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
+    def on_end(self, trials: Sequence[Trial]) -> None:
+        """Write the evaluation of this trial's final model, then its weights; or why it failed."""
+        trial = next(trial for trial in trials if trial.spec is self.spec)
+        if trial.failure is not None:
+            write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
+        elif trial.done and not self.finished:
+            write_json(self.path / EVALUATION, final_evaluation(trial, self.context))
+            write_tensors(self.path / FINAL, final_tensors(trial), identity=self.identity, rounds=str(trial.round))
 
     def close(self) -> None:
         """Release the folder."""
@@ -194,7 +202,7 @@ def has_final_weights(path: Path, rounds: int) -> bool:
 def read_rounds(path: Path) -> list[RoundRecord]:
     """Read the log of a run; a last line that was cut off is ignored."""
     try:
-        return _parse_log(_read_log(path))
+        return parse_lines(read_log(path / LOG))
     except ValueError as error:
         raise UserError(f"{path / LOG} cannot be read: {short(error)}") from None
 
@@ -202,16 +210,3 @@ def read_rounds(path: Path) -> list[RoundRecord]:
 def last_accuracy(rounds: Sequence[RoundRecord]) -> float | None:
     """The accuracy of the last round that was evaluated."""
     return next((record["accuracy"] for record in reversed(rounds) if record["accuracy"] is not None), None)
-
-
-def _read_log(path: Path) -> bytes:
-    try:
-        return (path / LOG).read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise UserError(f"{path / LOG} cannot be read: {short(error)}") from None
-
-
-def _parse_log(content: bytes) -> list[RoundRecord]:
-    return [json.loads(line) for line in content.split(b"\n")[:-1]]

@@ -11,7 +11,7 @@ from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
-from moonfed.training.registry import ALGORITHMS, check_options
+from moonfed.training.registry import ALGORITHMS, check_options, make_algorithm
 from moonfed.training.settings import (
     OWN,
     AlgorithmSettings,
@@ -73,6 +73,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> Config:
             raise unknown(kind, name, known)
     settings = config.algorithm
     options = check_options(settings.name, settings.server, settings.options)
+    make_algorithm(settings.name, settings.server, options)  # refuses rules that do not fit each other
     return config.model_copy(
         update={"algorithm": AlgorithmSettings(name=settings.name, server=settings.server, **options)}
     )

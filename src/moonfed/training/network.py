@@ -6,7 +6,6 @@ import torch
 
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import torch_seeded
-from moonfed.core.tree import tree_map
 from moonfed.core.types import Snapshot
 from moonfed.data import Dataset
 from moonfed.models import ENCODERS, EncoderSpec, Model, trained_tensors
@@ -61,4 +60,4 @@ def init_model(spec: NetSpec, seed: int, name: str, device: torch.device) -> Sna
     """Make the random model of a seed and a name, drawn on the CPU so that every device gets the same."""
     with torch_seeded(seed, "init", name):
         model = build(spec)
-    return tree_map(lambda t: t.to(device), trained_tensors(model))
+    return trained_tensors(model.to(device))

@@ -150,6 +150,6 @@ def start_trial(
     cohorts = Cohorts(config, infos)
     device = data.inputs.device
     spec = TrialSpec(label or algorithm.name, config, algorithm, network, device, parts, infos, cohorts, data, names)
-    model = spec.init_model("model")
+    model = init_model(network, config.run.seed, "model", device)
     sent, server_state = algorithm.aggregator.init(model, spec.init_model), algorithm.server_optimizer.init(model)
     return Trial(spec, State(model, sent, server_state))
