@@ -5,9 +5,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import torch
-
 from moonfed.data.dataset import Dataset
+from moonfed.engines.devices import gpu_name, thread_count
 from moonfed.training.config import FREE, Config, identity
 
 
@@ -27,8 +26,8 @@ def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, A
             "system": platform.platform(),
             "cpu": platform.machine(),
             "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+            "threads": thread_count(),
+            "gpu": gpu_name(),
         },
     }
 

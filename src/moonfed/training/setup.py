@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-import torch
-
-from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import read_dataset
 from moonfed.engines import EngineOptions, nets_of, pick_device, pick_engine
+from moonfed.engines.devices import set_threads
 from moonfed.models import ENCODERS, frozen_tensors
 from moonfed.models.custom import CustomEncoder, load_custom, measured
 from moonfed.training.config import Config
@@ -39,14 +37,7 @@ def load_inputs(
 ) -> tuple[Dataset, CustomEncoder | None]:
     """Load the data to its device, and the user's encoder if there is one."""
     device = pick_device(config.run.device)
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.type == "cuda" and (device.index or 0) >= gpus:
-        there = f"the last is cuda:{gpus - 1}" if gpus else "there is none"
-        raise UserError(
-            f"device {config.run.device} needs a GPU that torch can use, and {there}; use --device cpu or auto"
-        )
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
+    set_threads(config.run.threads)
     data = (data or load_data(config.data)).to(device)
     name = config.model.model
     if custom is None and name != "auto" and name not in ENCODERS:
