@@ -13,7 +13,7 @@ from moonfed.cli.data_commands import app as data
 from moonfed.cli.federation_commands import federate, federation, site
 from moonfed.cli.flags import File, Json, Out, Resume, Set, Several, Values, configured, with_settings
 from moonfed.cli.model_commands import export, predict
-from moonfed.cli.progress import showing, stderr
+from moonfed.cli.progress import log_to_stderr, showing, stderr
 from moonfed.cli.report_command import report
 from moonfed.cli.reproduce_command import reproduce
 from moonfed.cli.run_summary import close, with_advice
@@ -179,7 +179,8 @@ def main() -> None:
 
 def _main() -> int:
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        with log_to_stderr():
+            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0

@@ -1,5 +1,6 @@
 """Progress: a live line on a terminal, plain lines elsewhere; always on stderr, so that stdout stays the answer."""
 
+import logging
 import signal
 import sys
 import time
@@ -15,6 +16,28 @@ from rich.text import Text
 from moonfed.core.errors import RunFailed
 from moonfed.training.loop import RoundRecord
 from moonfed.training.trial import Trial
+
+
+class _StderrHandler(logging.Handler):
+    """Prints log messages on stderr as plain lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        stderr().print(record.getMessage(), markup=False)
+
+
+@contextmanager
+def log_to_stderr() -> Iterator[None]:
+    """Show the log messages of the package on stderr while a command runs."""
+    logger, handler = logging.getLogger("moonfed"), _StderrHandler()
+    logger.addHandler(handler)
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
 
 
 def stderr() -> Console:
