@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 from moonfed.core.errors import UserError
-from moonfed.data import DATASETS, NATURAL
+from moonfed.data import DATASETS, NATURAL_DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.data.readers import ReaderOptions, name_of
 
@@ -116,7 +116,7 @@ def settled(data: DataSettings) -> DataSettings:
         if given:
             flag = "--" + given[0].replace("_", "-")
             raise UserError(f"{flag} is about your own data; name it with --data PATH")
-        usual = "natural" if data.dataset in NATURAL else "dirichlet"
+        usual = "natural" if data.dataset in NATURAL_DATASETS else "dirichlet"
         return data.model_copy(update={"partition": usual}) if data.partition == "auto" else data
     name = name_of(data.path)
     if "dataset" in data.model_fields_set and data.dataset != name:
