@@ -147,7 +147,7 @@ def _how(
     asked |= {"test": test} if in_file else {}
     reading = {k: v for k, v in asked.items() if k in ("holdout", "holdout_seed", "skip_bad_rows")}
     checked = config_of({}, reading | {"path": "."}).data
-    rows = given(data, None if in_file else test, checked, to_stderr if progress else lambda line: None)
+    rows = given(data, None if in_file else test, checked)
     return _How(encoder, rows, rounds, out, callbacks, resume, progress, asked)
 
 

@@ -133,7 +133,7 @@ def partition(
 
     if seed is not None:
         given["run"] = {"seed": seed}
-    split = describe_split(configured(given, config, set or []), say=lambda line: stderr().print(line, markup=False))
+    split = describe_split(configured(given, config, set or []))
     if plot is not None:
         draw_heatmap(split, plot)
     if json:

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, NATURAL_DATASETS
 from moonfed.data.partition import PARTITIONS
-from moonfed.data.readers import ReaderOptions, name_of
+from moonfed.data.readers import ReaderOptions, dataset_name
 
 
 class Section(BaseModel):
@@ -118,7 +118,7 @@ def settled(data: DataSettings) -> DataSettings:
             raise UserError(f"{flag} is about your own data; name it with --data PATH")
         usual = "natural" if data.dataset in NATURAL_DATASETS else "dirichlet"
         return data.model_copy(update={"partition": usual}) if data.partition == "auto" else data
-    name = name_of(data.path)
+    name = dataset_name(data.path)
     if "dataset" in data.model_fields_set and data.dataset != name:
         raise UserError(f"--dataset {data.dataset} and --data {data.path} name two data sets; use one of them")
     return data.model_copy(update={"dataset": name})

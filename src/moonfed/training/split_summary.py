@@ -1,6 +1,5 @@
 """What a split gives to whom, for people and programs."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ from moonfed.training.config import Config
 from moonfed.training.trial import load_data, resolve, split_rows
 
 
-def describe_split(
-    config: Config, data: Dataset | None = None, say: Callable[[str], None] = lambda line: None
-) -> dict[str, Any]:
+def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any]:
     """Split the rows as a config says and count them by party and class; the data is loaded if it is not given."""
-    data = data or load_data(config.data, say)
+    data = data or load_data(config.data)
     settings = resolve(config, data).data
     parts = split_rows(config, data)
     sizes = [len(part) for part in parts]

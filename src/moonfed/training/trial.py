@@ -132,11 +132,11 @@ def _resolved_split(config: Config, data: Dataset) -> DataSettings:
     return split.model_copy(update=update)
 
 
-def load_data(settings: DataSettings, say: Callable[[str], None] = lambda line: None) -> Dataset:
+def load_data(settings: DataSettings) -> Dataset:
     """Load the data set of a name, or read the user's own."""
     if settings.path is None:
         return DATASETS[settings.dataset]()
-    return read_dataset(settings.path, reader_options(settings), say)
+    return read_dataset(settings.path, reader_options(settings))
 
 
 def open_context(
@@ -156,7 +156,7 @@ def open_context(
         )
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
-    data = (data or load_data(config.data, say)).to(device)
+    data = (data or load_data(config.data)).to(device)
     if own is None and is_custom(config.model.model):
         own = load_custom(config.model.model)
     own = own and measured(own, data)

@@ -1,4 +1,4 @@
-"""What coordinator and sites agree on: rows of every kind become the same inputs wherever they are read."""
+"""The shared schema: rows of every kind become the same inputs at the coordinator and at every site."""
 
 import json
 import shutil
@@ -12,7 +12,8 @@ from own_rows import people, pictures, tone, write_csv
 
 from moonfed.core.errors import UserError
 from moonfed.data.readers import ReaderOptions, read_dataset
-from moonfed.data.readers.schema import checked, read_by
+from moonfed.data.readers.encoding import Encoding, read_encoding
+from moonfed.data.readers.schema import read_with_encoding, validate_encoding
 
 
 def made(kind: str, folder: Path) -> tuple[Path, dict[str, Path], ReaderOptions, ReaderOptions]:
@@ -66,9 +67,9 @@ def test_rows_of_every_kind_become_the_same_inputs_at_a_site_as_in_one_place(tmp
     data = read_dataset(whole, replace(settings, test=str(whole)))
     assert data.encoding is not None
     assert data.party is not None
-    known = checked(json.loads(json.dumps(data.encoding | {"party": None, "parties": []})))
+    known = validate_encoding(json.loads(json.dumps(data.encoding | {"party": None, "parties": []})))
     for k, path in enumerate(parts.values()):
-        site = read_by(known, path, own)
+        site = read_with_encoding(known, path, own)
         assert torch.equal(site.inputs, data.inputs[data.party == k])
         assert torch.equal(site.labels, data.labels[data.party == k])
         assert (site.classes, site.mean, site.std, site.words) == (data.classes, data.mean, data.std, data.words)
@@ -86,7 +87,7 @@ def test_an_encoding_out_of_bounds_or_of_another_form_is_refused(tmp_path: Path)
     assert array
     plain = {"party": None, "parties": []}
     for value in (text, table, array):
-        checked(value | plain)
+        validate_encoding(value | plain)
     number, column = table["details"]["columns"][0], table["details"]["columns"]
     for value in (
         text | plain | {"details": {"words": ["a"], "length": 10**12}},
@@ -105,4 +106,10 @@ def test_an_encoding_out_of_bounds_or_of_another_form_is_refused(tmp_path: Path)
         array | plain | {"details": {"axis": 1, "mean": [float("nan")], "std": [1.0]}},
     ):
         with pytest.raises(UserError, match="the encoding of this run is damaged"):
-            checked(value)
+            validate_encoding(value)
+
+
+@pytest.mark.parametrize(("former", "kind"), [("pictures", "images"), ("sound", "audio")])
+def test_the_kinds_of_an_earlier_version_are_read(former: str, kind: str):
+    encoding = Encoding(kind, None, None, None, ("x", "y"), (), {"shape": [1, 2, 2]}, {})
+    assert read_encoding(encoding.as_json() | {"kind": former}) == encoding
