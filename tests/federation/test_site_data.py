@@ -12,7 +12,7 @@ import pytest
 from commands import Attempt, moonfed, refused
 from federations import assert_nothing_runs, weights
 from line import Line
-from own_rows import people, write_csv
+from user_rows import people, write_csv
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.data.catalog.digits import digits

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from commands import SMALL, moonfed, refused
-from own_encoders import ALL
+from custom_encoders import ALL
 from PIL import Image
 
 from moonfed import export, fit, load, predict

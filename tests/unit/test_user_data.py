@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from commands import bits, moonfed
-from own_rows import QUICK, people, write_csv
+from user_rows import QUICK, people, write_csv
 
 from moonfed import fit
 from moonfed.data.readers import ReaderOptions, apply_encoding, read_dataset
@@ -60,7 +60,7 @@ def test_a_table_with_a_site_column_is_a_natural_federation(place: Path):
     assert abs(float(weight.std(correction=0)) - 1) < 1e-6
 
 
-def test_the_run_names_its_parties_and_tests_the_global_model_on_their_own_rows(place: Path):
+def test_the_run_names_its_parties_and_tests_the_global_model_on_their_user_rows(place: Path):
     people(place / "people.csv")
     own = ["--data", "people.csv", "--label", "kind", "--party", "site"]
     answer = moonfed("run", *own, "--rounds", "3", "--out", "run")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from commands import moonfed, refuse
-from own_rows import QUICK, people, pictures, write_csv
 from PIL import Image
+from user_rows import QUICK, people, write_csv, write_images
 
 from moonfed.core.errors import UserError
 from moonfed.data.readers import ReaderOptions, from_torch, read_dataset
@@ -145,7 +145,7 @@ def test_a_hugging_face_folder_is_read_as_save_to_disk_writes_it(place: Path, ca
     (place / "texts" / "dataset_dict.json").write_text(json.dumps({"splits": ["test", "validation"]}))
     with pytest.raises(UserError, match="texts has no split train; it has test, validation"):
         read_dataset("texts", ReaderOptions(text="text"))
-    pictures(place / "shades")
+    write_images(place / "shades")
     files = sorted((place / "shades").rglob("*.png"))
     inside: list[object] = [{"bytes": path.read_bytes(), "path": path.name} for path in files]
     save(place / "seen", {"image": inside, "label": [k // 8 for k in range(16)]}, {"image": {"_type": "Image"}})

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from commands import moonfed, refuse
-from own_rows import QUICK, pictures, tone
 from PIL import Image
+from user_rows import QUICK, tone, write_images
 
 from moonfed.data.readers import ReaderOptions, apply_encoding, read_dataset
 from moonfed.data.readers.audio import resample
@@ -20,7 +20,7 @@ from moonfed.data.spectrogram import log_mel, mel_filters
 
 
 def test_a_folder_of_images_of_one_size_keeps_its_pixels(place: Path):
-    data = read_dataset(pictures(place / "shades"))
+    data = read_dataset(write_images(place / "shades"))
     assert data.inputs.shape[1:] == (1, 9, 12)
     assert data.class_names == ("bright", "dark")
     assert data.encoder == "cnn"
@@ -35,7 +35,7 @@ def test_a_folder_of_images_of_one_size_keeps_its_pixels(place: Path):
 def test_images_of_several_sizes_and_colours_get_one_shape_with_a_message(
     place: Path, caplog: pytest.LogCaptureFixture
 ):
-    pictures(place / "shades", ((12, 9), (12, 9), (300, 200)))
+    write_images(place / "shades", ((12, 9), (12, 9), (300, 200)))
     Image.new("RGB", (12, 9), (250, 0, 0)).save(place / "shades" / "bright" / "red.jpeg", quality=95)
     Image.new("RGBA", (12, 9), (0, 0, 0, 0)).save(place / "shades" / "bright" / "clear.webp", lossless=True)
     caplog.set_level(logging.INFO, "moonfed")
@@ -50,7 +50,7 @@ def test_images_of_several_sizes_and_colours_get_one_shape_with_a_message(
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 20), (4, 4), (70, 5), (64, 31)])
 def test_images_of_any_size_have_a_default_encoder(size: tuple[int, int], place: Path):
-    pictures(place / "shades", (size,))
+    write_images(place / "shades", (size,))
     quick = ["--parties", "2", "--floor", "2", "--batch", "2", "--epochs", "1", "--rounds", "1"]
     answer = moonfed("run", "--data", "shades", *quick)
     assert answer.code == 0, answer.err
@@ -58,22 +58,22 @@ def test_images_of_any_size_have_a_default_encoder(size: tuple[int, int], place:
 
 def test_folders_of_parties_and_of_train_and_test_are_recognised(place: Path, caplog: pytest.LogCaptureFixture):
     for party in ("north", "south"):
-        pictures(place / "by-party" / party, each=4)
+        write_images(place / "by-party" / party, each=4)
     data = read_dataset("by-party", ReaderOptions(party="folder"))
     assert data.party_names == ("north", "south")
-    pictures(place / "parted" / "train", each=4)
-    pictures(place / "parted" / "test", each=2)
+    write_images(place / "parted" / "train", each=4)
+    write_images(place / "parted" / "test", each=2)
     caplog.set_level(logging.INFO, "moonfed")
     data = read_dataset("parted")
     assert (len(data.labels), len(data.test_labels)) == (8, 4)
     assert len(caplog.messages) == 1
-    pictures(place / "parted" / "validation", each=2)
+    write_images(place / "parted" / "validation", each=2)
     read_dataset("parted")
     assert caplog.messages[1] == "parted: the folder validation is ignored"
 
 
 def test_rows_to_predict_may_be_in_no_class_folder(place: Path):
-    data = read_dataset(pictures(place / "shades"))
+    data = read_dataset(write_images(place / "shades"))
     assert data.encoding is not None
     (place / "new").mkdir()
     Image.new("RGB", (30, 30), (9, 9, 9)).save(place / "new" / "one.png")

@@ -14,11 +14,12 @@ from moonfed.core.seeds import torch_seeded
 from moonfed.core.tree import tree_map
 from moonfed.core.types import PartyInfo, Population, Slots, Snapshot, State, Tensors
 from moonfed.data import DATASETS, Dataset
+from moonfed.data.augment import sample_inputs
 from moonfed.data.partition import Rows, Split, class_counts, partition
 from moonfed.data.readers import read_dataset
 from moonfed.engines import Engine, Nets, Options, nets_of, pick_device, pick_engine, pick_precision
 from moonfed.models import ENCODERS, EncoderSpec, Model, other_tensors, trained_tensors
-from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measured
+from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measure_encoder
 from moonfed.training.cohort import Cohorts
 from moonfed.training.config import Config
 from moonfed.training.data_config import DataSettings, reader_options
@@ -159,7 +160,7 @@ def open_context(
     data = (data or load_data(config.data)).to(device)
     if own is None and is_custom(config.model.model):
         own = load_custom(config.model.model)
-    own = own and measured(own, data)
+    own = own and measure_encoder(own, sample_inputs(data), data.words)
     resolved = resolve(config, data, own)
     nets = nets_of(network(net_spec(resolved, data, own)).to(device))
     assert resolved.train.batch is not None
@@ -182,8 +183,8 @@ def net_spec(config: Config, data: Dataset, own: CustomEncoder | None = None) ->
         )
     takes = ENCODERS[config.model.model].takes
     is_words = takes == "words"
-    if is_words != bool(data.words) or (takes == "pictures" and data.inputs.dim() != 4):
-        kind = "words" if data.words else "pictures" if data.inputs.dim() == 4 else "numbers"
+    if is_words != bool(data.words) or (takes == "images" and data.inputs.dim() != 4):
+        kind = "words" if data.words else "images" if data.inputs.dim() == 4 else "numbers"
         fitting = [name for name, own in ENCODERS.items() if own.takes in _may_take(kind)]
         raise UserError(
             f"encoder {config.model.model} takes {takes}, {data.name} has {kind}; use --model {' or '.join(fitting)}"
@@ -192,7 +193,7 @@ def net_spec(config: Config, data: Dataset, own: CustomEncoder | None = None) ->
 
 
 def _may_take(kind: str) -> tuple[str, ...]:
-    return ("pictures", "numbers") if kind == "pictures" else (kind,)
+    return ("images", "numbers") if kind == "images" else (kind,)
 
 
 def party_name(config: Config, data: Dataset, party: int) -> str:
@@ -204,7 +205,7 @@ def party_name(config: Config, data: Dataset, party: int) -> str:
 def build(spec: NetSpec) -> Model:
     """Build a network; its weights come from torch's stream as it stands."""
     if spec.own is not None:
-        return Model(spec.own.made(spec.shape), spec.classes, spec.projection, spec.own.features)
+        return Model(spec.own.build(spec.shape), spec.classes, spec.projection, spec.own.features)
     return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
 
 
