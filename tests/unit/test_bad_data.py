@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import moonfed, refuse
-from own_rows import people, pictures, tone
 from PIL import Image
+from user_rows import people, tone, write_images
 
 OWN = ["--label", "kind", "--party", "site"]
 HEAD = "age,colour,weight,kind,site"
@@ -107,7 +107,7 @@ def test_a_bad_table_is_refused_in_one_line(content: bytes, flags: list[str], li
     [
         ([*OWN, "--parties", "5"], "people has 2 parties of its own, got --parties 5"),
         ([*OWN, "--batch", "9"], "party a has 6 rows, fewer than a batch of 9; use --batch 6 or smaller"),
-        (["--label", "kind", "--partition", "natural"], "name their column with --party"),
+        (["--label", "kind", "--partition", "natural"], "use --data PATH with --party COLUMN"),
     ],
 )
 def test_settings_that_do_not_fit_the_rows_are_refused_after_reading(flags: list[str], line: str, place: Path):
@@ -163,7 +163,7 @@ def test_a_label_or_party_that_does_not_occur_in_training_is_named_with_its_plac
 
 
 def test_an_unreadable_image_is_named(place: Path):
-    pictures(place / "shades")
+    write_images(place / "shades")
     (place / "shades" / "dark" / "broken.png").write_bytes(b"no picture")
     whole = (place / "shades" / "dark" / "0.png").read_bytes()
     (place / "shades" / "dark" / "cut.png").write_bytes(whole[:-20])
@@ -182,8 +182,8 @@ def test_an_unreadable_image_is_named(place: Path):
 
 
 def test_folders_of_a_wrong_layout_are_refused(place: Path):
-    pictures(place / "deep" / "north")
-    pictures(place / "one")
+    write_images(place / "deep" / "north")
+    write_images(place / "one")
     for path in (place / "one" / "dark").iterdir():
         path.rename(place / "one" / "bright" / f"d{path.name}")
     (place / "one" / "dark").rmdir()
