@@ -47,11 +47,11 @@ def copy(good: Path, place: Path) -> Path:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder that is not there yet; what a test publishes is taken back after it."""
-    from moonfed.data.catalog.image_sets import CATALOGUE
+    from moonfed.data.catalog.image_sets import IMAGE_SETS
     from moonfed.data.catalog.sources import ORIGINS
 
-    for name in list(CATALOGUE):
-        monkeypatch.setitem(CATALOGUE, name, CATALOGUE[name])
+    for name in list(IMAGE_SETS):
+        monkeypatch.setitem(IMAGE_SETS, name, IMAGE_SETS[name])
         monkeypatch.setitem(ORIGINS, name, ORIGINS[name])
     monkeypatch.setenv("MOONFED_DATA", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")

@@ -16,13 +16,13 @@ from commands import moonfed
 from official import tarred
 
 from moonfed.data import DATASETS
-from moonfed.data.catalog.file_sets import FILES
-from moonfed.data.catalog.flights import COLUMNS, MEMBER, read_flights
-from moonfed.data.catalog.monitor import QUIET, SourceError
+from moonfed.data.catalog.file_sets import FILE_SETS
+from moonfed.data.catalog.flights import COLUMNS, FLIGHTS_MEMBER, read_flights
+from moonfed.data.catalog.monitor import SILENT, SourceError
 from moonfed.data.catalog.package_clients import pip_download
-from moonfed.data.catalog.sentiment import INNER, SITES, read_sentiment
-from moonfed.data.catalog.sources import ORIGINS, Pip
-from moonfed.data.catalog.spoken_digits import SPEAKERS, read_spoken
+from moonfed.data.catalog.sentiment import INNER_ARCHIVE, SITES, read_sentiment
+from moonfed.data.catalog.sources import ORIGINS, PipPackage
+from moonfed.data.catalog.spoken_digits import SPEAKERS, read_spoken_digits
 from moonfed.data.spectrogram import log_mel, mel_filters
 from moonfed.experiments.statistics import Interval
 from moonfed.experiments.tasks import verdict
@@ -43,7 +43,7 @@ def flights_archive(rows: list[str]) -> bytes:
     inner = io.BytesIO()
     with zipfile.ZipFile(inner, "w") as archive:
         archive.writestr("flights.csv", "\n".join([HEAD, *rows]) + "\n")
-    return tarred({MEMBER: inner.getvalue()})
+    return tarred({FLIGHTS_MEMBER: inner.getvalue()})
 
 
 def some_flights(carriers: dict[str, int]) -> list[str]:
@@ -88,7 +88,7 @@ def sentences_archive(per_site: int, line: str = "") -> bytes:
     words = {-1.2: "bad awful poor", 0.1: "plain usual so", 1.5: "good great fine"}
     text = "\r\n".join(f"{i}\t{rating}\t{words[rating]}, say {i}" for i in range(per_site) for rating in words)
     files = {f"hutto_ICWSM_2014/{name}_GroundTruth.txt": (text + line).encode() for name in SITES.values()}
-    return tarred({INNER: tarred(files)})
+    return tarred({INNER_ARCHIVE: tarred(files)})
 
 
 def test_sentences_are_cut_into_three_classes_and_keep_their_site(tmp_path):
@@ -112,8 +112,8 @@ def test_an_archive_inside_an_archive_is_read_as_suspiciously(tmp_path):
     link = tarfile.TarInfo(f"hutto_ICWSM_2014/{SITES['tweets']}_GroundTruth.txt")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     path = tmp_path / "vader.tar.gz"
-    path.write_bytes(tarred({INNER: tarred({}, link)}))
-    with pytest.raises(SourceError, match="is a link or no ordinary file"):
+    path.write_bytes(tarred({INNER_ARCHIVE: tarred({}, link)}))
+    with pytest.raises(SourceError, match="is a link or another special file"):
         read_sentiment(path)
 
 
@@ -150,14 +150,18 @@ def test_the_official_folder_and_one_file_of_all_recordings_give_the_same(spoken
         with wave.open(str(spoken / "recordings" / f"{digit}_{SPEAKERS[who]}_{take}.wav"), "wb") as sound:
             sound.setparams((1, 2, 8000, 0, "NONE", ""))
             sound.writeframes(clip.tobytes())
-    assert read_spoken(spoken) == read_spoken(spoken / "all.npz") == read_spoken(spoken / "recordings")
+    assert (
+        read_spoken_digits(spoken)
+        == read_spoken_digits(spoken / "all.npz")
+        == read_spoken_digits(spoken / "recordings")
+    )
     (spoken / "recordings" / "3_theo_7.wav").unlink()
-    with pytest.raises(SourceError, match=r"1 of 3000 recordings are missing, 3_theo_7\.wav is one"):
-        read_spoken(spoken)
+    with pytest.raises(SourceError, match=r"1 of 3000 recordings are missing, the first is 3_theo_7\.wav"):
+        read_spoken_digits(spoken)
 
 
 def test_spoken_digits_have_speakers_for_parties_and_the_first_five_takes_for_a_test(spoken, cache):
-    (cache / "spoken-digits.safetensors").write_bytes(read_spoken(spoken / "all.npz"))
+    (cache / "spoken-digits.safetensors").write_bytes(read_spoken_digits(spoken / "all.npz"))
     data = DATASETS["spoken-digits"]()
     assert (len(data.labels), len(data.test_labels), data.party_names) == (2700, 300, SPEAKERS)
     assert data.party is not None
@@ -184,8 +188,8 @@ def test_a_task_is_got_verified_and_refused_if_a_row_is_another(cache, monkeypat
     given.write_bytes(flights_archive(some_flights({"AA": 400})) if name == "flights" else sentences_archive(20))
     answer = moonfed("data", "get", name, "--from", given)
     assert answer.code == 2
-    assert "its rows are not those of" in answer.err
-    entry = replace(FILES[name], sha256=hashlib.sha256(read(given)).hexdigest())
+    assert "its rows differ from those of" in answer.err
+    entry = replace(FILE_SETS[name], sha256=hashlib.sha256(read(given)).hexdigest())
     monkeypatch.setitem(ORIGINS, name, replace(ORIGINS[name], entry=entry))
     assert "verified by SHA-256 of every row" in moonfed("data", "get", name, "--from", given).out
     assert "is whole" in moonfed("data", "check", name).out
@@ -201,7 +205,7 @@ def test_a_task_is_got_verified_and_refused_if_a_row_is_another(cache, monkeypat
 def test_what_no_program_can_get_says_where_people_can(cache):
     answer = moonfed("data", "get", "spoken-digits")
     assert answer.code == 2
-    assert "free-spoken-digit-dataset and say where it is with --from" in answer.err
+    assert "free-spoken-digit-dataset and name its path with --from" in answer.err
 
 
 def sdist() -> bytes:
@@ -229,10 +233,10 @@ def test_pip_brings_the_archive_whose_hash_is_known_and_no_other(place, monkeypa
     for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(shop), "PIP_CONFIG_FILE": "/dev/null"}.items():
         monkeypatch.setenv(name, value)
     digest = hashlib.sha256(content).hexdigest()
-    assert pip_download("tiny-task==1.0", digest, right, QUIET).read_bytes() == content
+    assert pip_download("tiny-task==1.0", digest, right, SILENT).read_bytes() == content
     with pytest.raises(SourceError, match=r"pip download tiny-task==1\.0 failed"):
-        pip_download("tiny-task==1.0", "0" * 64, wrong, QUIET)
-    assert Pip("tiny-task==1.0", digest, read_flights).title == "pip tiny-task==1.0"
+        pip_download("tiny-task==1.0", "0" * 64, wrong, SILENT)
+    assert PipPackage("tiny-task==1.0", digest, read_flights).title == "pip tiny-task==1.0"
 
 
 def test_a_table_with_carriers_runs_from_its_file_to_intervals(cache, tmp_path):
@@ -263,7 +267,7 @@ def test_a_text_with_sites_runs_from_its_file_to_intervals(cache, tmp_path):
 
 
 def test_a_sound_with_speakers_runs_from_its_file_to_intervals(cache, spoken, monkeypatch):
-    (cache / "spoken-digits.safetensors").write_bytes(read_spoken(spoken / "all.npz"))
+    (cache / "spoken-digits.safetensors").write_bytes(read_spoken_digits(spoken / "all.npz"))
     whole = DATASETS["spoken-digits"]()
     assert whole.party is not None
     few = replace(whole, inputs=whole.inputs[::9], labels=whole.labels[::9], party=whole.party[::9])

@@ -12,7 +12,7 @@ import pytest
 from commands import Attempt, moonfed, refused
 from federations import assert_nothing_runs, weights
 from line import Line
-from own_rows import people, write_csv
+from user_rows import people, write_csv
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.data.catalog.digits import digits
@@ -178,10 +178,10 @@ def test_a_run_goes_on_with_the_same_data_to_the_same_bits_and_refuses_other(tmp
     [
         (
             ("x,", "z,"),
-            'b.csv line 2 (label "z" was never seen in training)',
-            "are of classes that this run does not have",
+            'b.csv line 2 (label "z" does not occur in training)',
+            "have classes that this run does not have",
         ),
-        (("weight", "mass"), 'no column of b.csv "weight"', "its rows cannot be read as this run needs them"),
+        (("weight", "mass"), 'no column of b.csv "weight"', "its rows cannot be read in the form that this run needs"),
         (("x,", "x,heavy "), 'weight "heavy', "it has bad rows"),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_site_with_rows_of_another_kind_and_one_with_a_share_say_so(tmp_path: 
     world.join("a", data=str(tmp_path / "x.npz"))
     world.join("c", share=2)
     said = world.refusals()
-    assert "a cannot take part: its rows are numbers, and this run is on table" in said
+    assert "a cannot take part: its rows are of the kind numbers, this run needs table" in said
     assert "c cannot take part: this run is on rows like the coordinator's own" in said
 
 
@@ -219,7 +219,7 @@ def test_rows_are_looked_at_when_a_site_is_made(place: Path):
     assert SitePlace(place / "north").settings == SiteSettings("north", data=str(place / "rows.csv"), label="kind")
     write_csv(place / "bad.csv", ["age", "kind"], [[1, "x"], [2, ""], [3, "y"]])
     for words, line in (
-        (("--data", "rows.csv"), "which column is the class? --label COLUMN"),
+        (("--data", "rows.csv"), "needs --label COLUMN, the column of the class"),
         (("--data", "bad.csv", "--label", "kind"), "bad.csv has a bad row of 3: bad.csv line 3 (kind is empty)"),
         (("--data", "gone.csv"), "no file or folder"),
         (("--data", "rows.csv", "--label", "kind", "--share", "0"), "either --data PATH, or --share N"),

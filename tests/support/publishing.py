@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from commands import Answer, Attempt, contents
 from official import (
-    Pictures,
+    ImageArrays,
     cifar_files,
     described,
     noise,
@@ -19,13 +19,13 @@ from official import (
     tarred,
 )
 
-from moonfed.data.catalog.cache import cache_folder, load
+from moonfed.data.catalog.cache import cache_folder, load_images
 from moonfed.data.catalog.cifar import read_cifar10
-from moonfed.data.catalog.download import Patience
-from moonfed.data.catalog.image_sets import CATALOGUE, Entry
-from moonfed.data.catalog.sources import ORIGINS, Origin, Source, Web
+from moonfed.data.catalog.download import RetryPolicy
+from moonfed.data.catalog.image_sets import IMAGE_SETS, ImageEntry
+from moonfed.data.catalog.sources import ORIGINS, Origin, Source, WebSource
 
-QUICK = Patience(tries=3, timeout=5.0, pause=0.001)
+QUICK = RetryPolicy(tries=3, timeout=5.0, pause=0.001)
 CIFAR = noise("cifar10", 50, 20)
 ARCHIVE = tarred(cifar_files("cifar10", CIFAR))
 PLAIN = noise("cifar10", 50, 20, plain=True)
@@ -33,14 +33,14 @@ PLAIN_ARCHIVE = tarred(cifar_files("cifar10", PLAIN))  # much smaller than the f
 NAME = "cifar-10-python.tar.gz"
 
 
-def publish(entry: Entry, read: Any, *sources: Source) -> None:
+def publish(entry: ImageEntry, read: Any, *sources: Source) -> None:
     """Put a small data set in the place of one with the same name, in this process."""
     ORIGINS[entry.name] = Origin(entry, read, sources)
-    CATALOGUE[entry.name] = entry
+    IMAGE_SETS[entry.name] = entry
 
 
-def web(url: str, archive: bytes = ARCHIVE) -> Web:
-    return Web((described(url, archive),), read_cifar10, QUICK)
+def web(url: str, archive: bytes = ARCHIVE) -> WebSource:
+    return WebSource((described(url, archive),), read_cifar10, QUICK)
 
 
 def publish_cifar(url: str) -> None:
@@ -53,13 +53,13 @@ def closed_port() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}/{NAME}"
 
 
-def got(answer: Answer, pictures: Pictures = CIFAR, name: str = "cifar10") -> str:
+def got(answer: Answer, arrays: ImageArrays = CIFAR, name: str = "cifar10") -> str:
     """Check that a data set has arrived, and return what was said about it."""
     assert answer.code == 0, answer
-    data = load(CATALOGUE[name])
+    data = load_images(IMAGE_SETS[name])
     assert data.inputs.dtype == torch.uint8
     assert data.labels.dtype == torch.int64
-    for tensor, array in zip((data.inputs, data.labels, data.test_inputs, data.test_labels), pictures, strict=True):
+    for tensor, array in zip((data.inputs, data.labels, data.test_inputs, data.test_labels), arrays, strict=True):
         assert np.array_equal(tensor.numpy(), array)
     assert left() == {f"{name}.safetensors"}
     return answer.out
@@ -85,8 +85,8 @@ def publish_there(given: tuple[str, str, int]) -> None:
     url, folder, most = given
     os.environ |= {"MOONFED_DATA": folder, "no_proxy": "*"}
     plain = url.endswith("plain.tar.gz")
-    archive, pictures = (PLAIN_ARCHIVE, PLAIN) if plain else (ARCHIVE, CIFAR)
-    publish(small("cifar10", pictures), read_cifar10, web(url, archive))
+    archive, arrays = (PLAIN_ARCHIVE, PLAIN) if plain else (ARCHIVE, CIFAR)
+    publish(small("cifar10", arrays), read_cifar10, web(url, archive))
     if most:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 

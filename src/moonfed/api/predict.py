@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from moonfed.api.classifier import BATCH, Classifier, classifier
-from moonfed.data.readers import apply
+from moonfed.data.readers import apply_encoding
 from moonfed.storage.saved_model import Saved, read_saved
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def predict(
 ) -> Predictions:
     """Let the model of a run folder judge the rows of a file or folder that is like the run's data."""
     saved = read_saved(Path(run), model)
-    found = apply(saved.encoding, Path(data), skip_bad_rows)
+    found = apply_encoding(saved.encoding, Path(data), skip_bad_rows)
     net = load_classifier(saved).model
     inputs, parts = found.inputs.long() if saved.like.words else found.inputs, list[torch.Tensor]()
     with torch.no_grad():

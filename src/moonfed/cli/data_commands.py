@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from moonfed.cli.progress import stderr
 from moonfed.core.errors import RunFailed, UserError, unknown
-from moonfed.data.catalog.monitor import Watch
+from moonfed.data.catalog.monitor import TransferMonitor
 
 app = typer.Typer(help="List, get and check data sets: moonfed data get cifar10")
 BUILT_IN = "digits"
@@ -57,9 +57,9 @@ def get(
         return
     if name not in ORIGINS:
         raise unknown("data set to get", name, ORIGINS)
-    with watching(name) as watch:
-        receipt = obtain(ORIGINS[name], given, watch)
-    came = "was here already" if receipt.before else "is here"
+    with watching(name) as monitor:
+        receipt = obtain(ORIGINS[name], given, monitor)
+    came = "was here already" if receipt.was_cached else "is here"
     typer.echo(f"{name} {came}, from {receipt.source}, verified by {receipt.verified}: {receipt.path}")
 
 
@@ -70,25 +70,25 @@ def check(
     ] = None,
 ) -> None:
     """Read what is in the cache and verify it again."""
-    from moonfed.data.catalog.cache import cache_folder, is_here, path_of
-    from moonfed.data.catalog.obtain import checked
+    from moonfed.data.catalog.cache import cache_folder, cache_path, is_cached
+    from moonfed.data.catalog.obtain import verify_cached
     from moonfed.data.catalog.sources import ORIGINS
 
     if name is not None and name not in ORIGINS:
         raise unknown("data set to check", name, ORIGINS)
     entries = [origin.entry for origin in ORIGINS.values()]
-    asked = [ORIGINS[name].entry] if name else [entry for entry in entries if is_here(entry)]
+    asked = [ORIGINS[name].entry] if name else [entry for entry in entries if is_cached(entry)]
     problems: list[str] = []
     for entry in asked:
         try:
-            facts = checked(entry)
+            facts = verify_cached(entry)
         except UserError as error:
-            if not is_here(entry):
+            if not is_cached(entry):
                 raise
             problems.append(str(error))
         else:
             typer.echo(
-                f"{entry.name} is whole, from {facts['source']}, verified by {facts['verified']}: {path_of(entry)}"
+                f"{entry.name} is whole, from {facts['source']}, verified by {facts['verified']}: {cache_path(entry)}"
             )
     if not asked:
         typer.echo(f"no data set in {cache_folder()} yet; get one with: moonfed data get cifar10")
@@ -99,7 +99,7 @@ def check(
 def described() -> list[dict[str, Any]]:
     """Describe every data set."""
     from moonfed.data import DATASETS
-    from moonfed.data.catalog.obtain import state_of
+    from moonfed.data.catalog.obtain import cache_state
     from moonfed.data.catalog.sources import ORIGINS
 
     digits = DATASETS[BUILT_IN]()
@@ -129,12 +129,12 @@ def described() -> list[dict[str, Any]]:
                 "size": entry.size,
                 "sources": [source.title for source in origin.sources] or [f"{origin.by_hand}, with --from"],
             }
-            | state_of(entry)
+            | cache_state(entry)
         )
     return found
 
 
-class Lines:
+class Lines(TransferMonitor):
     """Progress in plain lines: when something begins that cannot be measured, every few seconds, and at the end."""
 
     def __init__(self) -> None:
@@ -142,30 +142,26 @@ class Lines:
         self.what = ""
         self.began = self.told = 0.0
 
-    def moved(self, what: str, done: int, total: int, unit: str) -> None:
-        """Say how far it is, if it is time to."""
+    def update(self, what: str, done: int, total: int, unit: str) -> None:
+        """Print the progress, at most every few seconds."""
         now = time.monotonic()
         if what != self.what:
             self.what, self.began, self.told = what, now, now
             if not total:
-                self.said(f"{what} ...")
+                self.console.print(f"{what} ...", markup=False)
         if now - self.told >= LINE_EVERY or (total and done >= total):
             self.told = now
-            self.said(f"{what}: {amounts(done, total, unit)}{now - self.began:.0f} s")
-
-    def said(self, line: str) -> None:
-        """Say something."""
-        self.console.print(line, markup=False)
+            self.console.print(f"{what}: {amounts(done, total, unit)}{now - self.began:.0f} s", markup=False)
 
 
-class Bar:
+class Bar(TransferMonitor):
     """Progress as one live line."""
 
     def __init__(self, bar: Progress) -> None:
         self.bar, self.what = bar, ""
         self.task = bar.add_task("", total=None, told="")
 
-    def moved(self, what: str, done: int, total: int, unit: str) -> None:
+    def update(self, what: str, done: int, total: int, unit: str) -> None:
         """Move the bar."""
         if what != self.what:
             self.what = what
@@ -173,26 +169,20 @@ class Bar:
         told = amounts(done, total, unit).rstrip(", ")
         self.bar.update(self.task, completed=done, total=total or None, told=told)
 
-    def said(self, line: str) -> None:
-        """Say something above the bar."""
-        self.bar.console.print(line, markup=False)
-
 
 @contextmanager
-def watching(name: str) -> Iterator[Watch]:
+def watching(name: str) -> Iterator[TransferMonitor]:
     """Show on stderr how getting a data set goes on, live on a terminal; Ctrl-C ends it with one line."""
     console = stderr()
     try:
         if sys.stderr.isatty() and not console.is_dumb_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[told]}"))
             with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-                bar = Bar(progress)
-                yield Watch(bar.moved, bar.said)
+                yield Bar(progress)
         else:
-            lines = Lines()
-            yield Watch(lines.moved, lines.said)
+            yield Lines()
     except KeyboardInterrupt:
-        raise RunFailed(f"stopped; go on with: moonfed data get {name}") from None
+        raise RunFailed(f"stopped; resume with: moonfed data get {name}") from None
 
 
 def amounts(done: int, total: int, unit: str) -> str:

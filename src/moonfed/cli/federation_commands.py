@@ -150,7 +150,7 @@ def init_site(
 ) -> None:
     """Make a site's folder and its key, which never leaves it."""
     _need_flower()
-    from moonfed.data.readers.schema import looked_at
+    from moonfed.data.readers.schema import inspect_rows
     from moonfed.federation.pki.home_folders import SiteSettings, make_site
 
     rows = None if data is None else str(data.resolve())
@@ -160,7 +160,7 @@ def init_site(
         raise UserError(
             "--label, --text, --ignore and --skip-bad-rows are about a site's own rows; name them with --data"
         )
-    said = rows and looked_at(rows, settings.reading, lambda line: stderr().print(line, markup=False))
+    said = rows and inspect_rows(rows, settings.reading)
     place = make_site(folder, invitation, settings)
     if said:
         typer.echo(said)

@@ -13,7 +13,7 @@ from moonfed.cli.data_commands import app as data
 from moonfed.cli.federation_commands import federate, federation, site
 from moonfed.cli.flags import File, Json, Out, Resume, Set, Several, Values, configured, with_settings
 from moonfed.cli.model_commands import export, predict
-from moonfed.cli.progress import messages_to, showing, stderr
+from moonfed.cli.progress import messages_to, print_line, showing
 from moonfed.cli.report_command import report
 from moonfed.cli.reproduce_command import reproduce
 from moonfed.cli.run_summary import close, with_advice
@@ -133,8 +133,7 @@ def partition(
 
     if seed is not None:
         given["run"] = {"seed": seed}
-    with messages_to(lambda line: stderr().print(line, markup=False)):
-        split = describe_split(configured(given, config, set or []))
+    split = describe_split(configured(given, config, set or []))
     if plot is not None:
         draw_heatmap(split, plot)
     if json:
@@ -180,7 +179,8 @@ def main() -> None:
 
 def _main() -> int:
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        with messages_to(print_line):
+            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
@@ -202,7 +202,7 @@ def _main() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    stderr().print(f"moonfed: {' '.join(message.splitlines())}", markup=False)
+    print_line(f"moonfed: {' '.join(message.splitlines())}")
     return code
 
 

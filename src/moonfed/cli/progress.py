@@ -19,9 +19,22 @@ from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
 
 
+class _StderrHandler(logging.Handler):
+    """Prints log messages on stderr as plain lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        stderr().print(record.getMessage(), markup=False)
+
+
 def stderr() -> Console:
     """Look at stderr as it is now: a terminal or not, and of which kind."""
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+
+def print_line(line: str) -> None:
+    """Print a line to stderr."""
+    stderr().print(line, markup=False)
 
 
 class MessageHandler(logging.Handler):
@@ -39,9 +52,12 @@ class MessageHandler(logging.Handler):
 
 @contextmanager
 def messages_to(show: Callable[[str], None]) -> Iterator[None]:
-    """Show the package's messages while a command lasts."""
+    """Show the package's messages with a function while a part of a command lasts, instead of how they were shown."""
     logger = logging.getLogger("moonfed")
-    handler, level = MessageHandler(show), logger.level
+    others, level = [handler for handler in logger.handlers if isinstance(handler, MessageHandler)], logger.level
+    for other in others:
+        logger.removeHandler(other)
+    handler = MessageHandler(show)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -49,6 +65,8 @@ def messages_to(show: Callable[[str], None]) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+        for other in others:
+            logger.addHandler(other)
 
 
 class Display(Callback):

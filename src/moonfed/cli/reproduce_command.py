@@ -158,10 +158,10 @@ def _same_scale(folder: Path, scale: str) -> None:
 
 
 def _is_here(dataset: str) -> bool:
-    from moonfed.data.catalog.cache import is_here
-    from moonfed.data.catalog.image_sets import CATALOGUE
+    from moonfed.data.catalog.cache import is_cached
+    from moonfed.data.catalog.image_sets import IMAGE_SETS
 
-    return dataset not in CATALOGUE or is_here(CATALOGUE[dataset])
+    return dataset not in IMAGE_SETS or is_cached(IMAGE_SETS[dataset])
 
 
 def _write(result: dict[str, Any], folder: Path) -> None:

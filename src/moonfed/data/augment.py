@@ -1,4 +1,4 @@
-"""Gather, crop, flip, rotate and normalise a batch in one indexing operation on the device."""
+"""Gathers, crops, flips, rotates and normalises a batch on the device of the data."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,7 +16,7 @@ def gather(
 ) -> tuple[Tensor, Tensor]:
     """Return the inputs [..., channel, height, width] and labels [...] of a plan of any leading shape.
 
-    lay may put the bytes of pictures into another order in memory; they are numbers only after that.
+    lay may change the memory layout of images; it is applied to the bytes, before they become floats.
     """
     shape = plan.rows.shape
     flat = plan._replace(
@@ -28,45 +28,50 @@ def gather(
     if not data.recipe.changes:
         pixels = data.inputs.index_select(0, flat.rows)
     elif data.inputs.is_cuda or data.recipe.rotate:
-        pixels = _changed(data, flat)
+        pixels = _augment(data, flat)
     else:
-        pixels = _cropped(data, flat)
+        pixels = _crop_and_flip(data, flat)
     pixels = pixels.reshape(*shape, *pixels.shape[1:])
     return normalise(data, lay(pixels) if lay and data.inputs.dim() == 4 else pixels, dtype), data.labels[plan.rows]
 
 
 def normalise(data: Dataset, pixels: Tensor, dtype: torch.dtype) -> Tensor:
-    """Subtract the mean and divide by the standard deviation, channel by channel; words and ready numbers stay."""
+    """Subtract the mean and divide by the deviation of each channel; word ids and ready numbers stay unchanged."""
     if data.words:
         return pixels
     if not data.mean:
         return pixels.to(dtype)
-    mean, std = (_by_channel(values, dtype, pixels.device) for values in (data.mean, data.std))
+    mean, std = (_channel_tensor(values, dtype, pixels.device) for values in (data.mean, data.std))
     return pixels.to(dtype).sub_(mean).div_(std)
 
 
+def sample_inputs(data: Dataset) -> Tensor:
+    """Return the first batch of training rows, at least two, normalised: what a custom encoder is tried on."""
+    return normalise(data, data.inputs[: max(2, data.batch)], torch.get_default_dtype())
+
+
 @lru_cache(maxsize=64)
-def _by_channel(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Hold numbers on the device: a graph that is being captured cannot fetch them."""
+def _channel_tensor(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Keep numbers on the device: a CUDA graph cannot copy them there while it is captured."""
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
 
 
-def _changed(data: Dataset, plan: BatchPlan) -> Tensor:
-    """Follow every pixel of the augmented pictures back to where it comes from: rotation, flip, crop, padding."""
+def _augment(data: Dataset, plan: BatchPlan) -> Tensor:
+    """Look up the source of every pixel of the augmented images: undo rotation, flip, crop and padding."""
     channels, height, width = data.inputs.shape[1:]
     pad, device = data.recipe.pad, plan.rows.device
     y = torch.arange(height, device=device)[None, :, None]  # [row, height, width], broadcast where it can be
     x = torch.arange(width, device=device)[None, None, :]
     outside = None
     if data.recipe.rotate:
-        y, x = _turned(y, x, plan.angles, height, width)
-        outside = _beyond(y, height) | _beyond(x, width)
+        y, x = _rotate(y, x, plan.angles, height, width)
+        outside = _is_outside(y, height) | _is_outside(x, width)
     x = torch.where(plan.flips[:, None, None], width - 1 - x, x)
     y, x = y + plan.crops[:, 0, None, None] - pad, x + plan.crops[:, 1, None, None] - pad
     if data.recipe.reflect:
-        y, x = _reflected(y, height), _reflected(x, width)
+        y, x = _reflect(y, height), _reflect(x, width)
     elif pad:
-        padding = _beyond(y, height) | _beyond(x, width)
+        padding = _is_outside(y, height) | _is_outside(x, width)
         outside = padding if outside is None else outside | padding
     y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
     channel = torch.arange(channels, device=device)[None, :, None, None]
@@ -74,8 +79,8 @@ def _changed(data: Dataset, plan: BatchPlan) -> Tensor:
     return pixels if outside is None else pixels.masked_fill(outside[:, None], 0)
 
 
-def _cropped(data: Dataset, plan: BatchPlan) -> Tensor:
-    """Do the same without rotation by copying whole rows of pixels: a CPU is slow at following single ones."""
+def _crop_and_flip(data: Dataset, plan: BatchPlan) -> Tensor:
+    """Do the same without rotation by copying whole rows of pixels, which is faster on a CPU than single pixels."""
     pad, (height, width) = data.recipe.pad, data.inputs.shape[2:]
     pixels = data.inputs.index_select(0, plan.rows)
     if data.recipe.reflect:
@@ -91,26 +96,26 @@ def _cropped(data: Dataset, plan: BatchPlan) -> Tensor:
     return pixels.index_copy_(0, flipped, pixels.index_select(0, flipped).flip(-1))
 
 
-def _turned(y: Tensor, x: Tensor, angles: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Rotate about the centre to the nearest pixel, in the 16-bit fixed point of PIL, to agree with it to the pixel."""
-    turn = torch.deg2rad(-angles)[:, None, None]
-    cos, sin = torch.cos(turn), torch.sin(turn)
-    middle_y, middle_x = height / 2, width / 2
+def _rotate(y: Tensor, x: Tensor, angles: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Rotate coordinates about the centre to the nearest pixel, in PIL's 16-bit fixed point to match it exactly."""
+    radians = torch.deg2rad(-angles)[:, None, None]
+    cos, sin = torch.cos(radians), torch.sin(radians)
+    centre_y, centre_x = height / 2, width / 2
 
     def fixed(value: Tensor) -> Tensor:
         return torch.floor(value * 65536 + 0.5).to(torch.int64)
 
-    start_x = middle_x - cos * middle_x - sin * middle_y + (cos + sin) / 2
-    start_y = middle_y + sin * middle_x - cos * middle_y + (cos - sin) / 2
+    start_x = centre_x - cos * centre_x - sin * centre_y + (cos + sin) / 2
+    start_y = centre_y + sin * centre_x - cos * centre_y + (cos - sin) / 2
     from_x = fixed(start_x) + x * fixed(cos) + y * fixed(sin)
     from_y = fixed(start_y) + x * fixed(-sin) + y * fixed(cos)
     return from_y >> 16, from_x >> 16
 
 
-def _beyond(place: Tensor, size: int) -> Tensor:
-    return (place < 0) | (place >= size)
+def _is_outside(position: Tensor, size: int) -> Tensor:
+    return (position < 0) | (position >= size)
 
 
-def _reflected(place: Tensor, size: int) -> Tensor:
-    inside = place.abs()
+def _reflect(position: Tensor, size: int) -> Tensor:
+    inside = position.abs()
     return inside - 2 * (inside - (size - 1)).clamp(min=0)

@@ -1,4 +1,4 @@
-"""A data set lives on the device as one tensor of inputs, whatever they are, and integer labels."""
+"""A data set: one tensor of inputs of any kind, and integer labels."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -10,16 +10,16 @@ from torch import Tensor
 
 
 class Recipe(NamedTuple):
-    """The augmentation of a data set: a random crop after padding, a random horizontal flip, a random rotation."""
+    """The random augmentation of a data set: a crop after padding, a horizontal flip, a rotation."""
 
     pad: int = 0
-    reflect: bool = False  # pad by reflection instead of black
+    reflect: bool = False  # pad by reflection instead of with black
     flip: bool = False
-    rotate: float = 0.0  # degrees to either side
+    rotate: float = 0.0  # largest angle to either side, in degrees
 
     @property
     def changes(self) -> bool:
-        """Whether a row looks different each time it is seen."""
+        """Whether the augmentation changes a row at all."""
         return bool(self.pad or self.flip or self.rotate)
 
 
@@ -28,10 +28,13 @@ PLAIN = Recipe()
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training and test rows, with what is known of them: pixel statistics, augmentation, batch size, whose they are.
+    """Training and test rows, with their pixel statistics, augmentation, default batch size and parties.
 
-    Inputs are uint8 pictures [row, channel, height, width], or floats of any shape that are ready for the network, or
-    int64 numbers of words [row, place].
+    Inputs are one of:
+
+    - uint8 images [row, channel, height, width],
+    - floats of any shape that are ready for the network,
+    - int64 word ids [row, position].
     """
 
     name: str
@@ -40,18 +43,18 @@ class Dataset:
     test_inputs: Tensor
     test_labels: Tensor
     classes: int
-    mean: tuple[float, ...] = ()  # of pictures, per channel, in pixel units
+    mean: tuple[float, ...] = ()  # of images, per channel, in pixel units
     std: tuple[float, ...] = ()
     recipe: Recipe = PLAIN
     batch: int = 32
-    encoder: str = "cnn"  # the published one
-    words: int = 0  # how many different words there are, if inputs are numbers of words; 0 is no word
+    encoder: str = "cnn"  # the default encoder
+    words: int = 0  # vocabulary size, if inputs are word ids; the id 0 is padding
     class_names: tuple[str, ...] = ()
-    party: Tensor | None = None  # int64 [row]: whose row it is, where the data says so
+    party: Tensor | None = None  # int64 [row]: the party of each row, if the data names it
     test_party: Tensor | None = None
     party_names: tuple[str, ...] = ()
-    encoding: dict[str, Any] | None = None  # how rows became inputs, where that was learned from them
-    source: dict[str, Any] | None = None  # where rows came from and which were left out, for the record
+    encoding: dict[str, Any] | None = None  # how rows became inputs, if that was learned from them
+    source: dict[str, Any] | None = None  # path of the rows and which were skipped, for config.json
 
     def to(self, device: torch.device) -> "Dataset":
         """Move every tensor to a device."""
@@ -60,7 +63,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of every input and label: a checkpoint of other data is told by it."""
+        """A hash of every input and label, which identifies the data of a checkpoint."""
         digest = hashlib.sha256()
         tensors = [self.inputs, self.labels, self.test_inputs, self.test_labels, self.party, self.test_party]
         for tensor in (t for t in tensors if t is not None):

@@ -1,4 +1,4 @@
-"""How the rows of a data set are split between parties."""
+"""Splits the rows of a data set between parties."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -10,29 +10,29 @@ from moonfed.core.errors import UserError, unknown
 from moonfed.core.seeds import generator, published_numpy
 
 Rows = NDArray[np.int64]
-DRAWS = 1000  # after so many draws without a split that holds the floor, there is none to be had
+MAX_DRAWS = 1000  # draws without a split that gives every party enough rows, before it is an error
 
 
 class Split(NamedTuple):
-    """What a split is asked for."""
+    """The parameters of a split."""
 
     parties: int
     beta: float  # concentration of the Dirichlet distribution
-    classes_per_party: int  # shards only
-    floor: int  # the fewest rows a party may have
+    classes_per_party: int  # for shards only
+    floor: int  # the fewest rows that a party may have
     seed: int
-    party: Rows | None = None  # whose each row is: natural only
+    party: Rows | None = None  # the party of each row, for natural only
 
 
 def dirichlet(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
-    """Draw splits as the MOON authors' code does: classes in order, p ~ Dir(beta), none for a party that is full.
+    """Draw splits like the MOON authors' code: p ~ Dir(beta) for each class in order, zero for a party that is full.
 
-    The stream is NumPy's legacy one and runs on from draw to draw, so that the published sizes come out exactly.
+    It uses NumPy's legacy generator, one stream for all draws, and so reproduces the published sizes exactly.
     """
     stream = published_numpy(split.seed)
     classes = int(labels.max()) + 1
     while True:
-        held: list[list[Rows]] = [[] for _ in range(split.parties)]
+        pieces: list[list[Rows]] = [[] for _ in range(split.parties)]
         sizes = np.zeros(split.parties, dtype=np.int64)
         usable = True
         for k in range(classes):
@@ -46,22 +46,22 @@ def dirichlet(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
             p = p / p.sum()
             cuts = (np.cumsum(p) * len(rows)).astype(int)[:-1]
             for party, piece in enumerate(np.split(rows, cuts)):
-                held[party].append(piece)
+                pieces[party].append(piece)
                 sizes[party] += len(piece)
         if not usable or sizes.min() < split.floor:
             yield None
             continue
-        parts = [np.concatenate(pieces) for pieces in held]
+        parts = [np.concatenate(of_party) for of_party in pieces]
         for part in parts:
             stream.shuffle(part)
         yield parts
 
 
 def dirichlet_pure(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
-    """Draw splits as the paper's text says: p_k ~ Dir(beta) for each class, and no cap on a party."""
+    """Draw splits like the paper's text: p_k ~ Dir(beta) for each class, without a limit on a party's rows."""
     rng = generator(split.seed, "partition", "dirichlet-pure")
     while True:
-        held: list[list[Rows]] = [[] for _ in range(split.parties)]
+        pieces: list[list[Rows]] = [[] for _ in range(split.parties)]
         for k in range(int(labels.max()) + 1):
             rows = rng.permutation(np.flatnonzero(labels == k))
             p = rng.dirichlet(np.repeat(split.beta, split.parties))
@@ -69,24 +69,24 @@ def dirichlet_pure(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
                 break
             cuts = np.rint(np.cumsum(p)[:-1] * len(rows)).astype(int)
             for party, piece in enumerate(np.split(rows, cuts)):
-                held[party].append(piece)
-        yield _joined(held) if all(held) else None
+                pieces[party].append(piece)
+        yield _concatenate(pieces) if all(pieces) else None
 
 
 def iid(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
-    """Deal one permutation of all rows out evenly, as the authors' code does."""
+    """Divide one permutation of all rows evenly, like the authors' code."""
     stream = published_numpy(split.seed)
     while True:
         yield [np.asarray(part) for part in np.array_split(stream.permutation(len(labels)), split.parties)]
 
 
 def shards(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
-    """Give each party rows of k classes only, every class shared evenly among the parties that hold it."""
+    """Give each party rows of k classes only; every class is divided evenly among the parties that have it."""
     rng = generator(split.seed, "partition", "shards")
     classes = int(labels.max()) + 1
     if split.classes_per_party > classes:
         raise UserError(
-            f"shards needs --classes-per-party from 1 to {classes}, the data's classes, got {split.classes_per_party}"
+            f"shards needs --classes-per-party from 1 to {classes} (the classes), got {split.classes_per_party}"
         )
     if split.parties * split.classes_per_party < classes:
         raise UserError(
@@ -94,22 +94,22 @@ def shards(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
             f"{split.parties} x {split.classes_per_party}; use more of either"
         )
     while True:
-        held: list[list[int]] = [[] for _ in range(classes)]
+        holders: list[list[int]] = [[] for _ in range(classes)]
         for party in rng.permutation(split.parties):
-            # The classes with the fewest holders first, ties at random: every class finds a holder.
-            order = sorted(range(classes), key=lambda k: (len(held[k]), rng.random()))
+            # The classes with the fewest holders come first, ties at random, so every class gets a holder.
+            order = sorted(range(classes), key=lambda k: (len(holders[k]), rng.random()))
             for k in order[: split.classes_per_party]:
-                held[k].append(int(party))
+                holders[k].append(int(party))
         pieces: list[list[Rows]] = [[] for _ in range(split.parties)]
-        for k, holders in enumerate(held):
+        for k, parties in enumerate(holders):
             rows = rng.permutation(np.flatnonzero(labels == k))
-            for party, piece in zip(holders, np.array_split(rows, len(holders)), strict=True):
+            for party, piece in zip(parties, np.array_split(rows, len(parties)), strict=True):
                 pieces[party].append(piece)
-        yield _joined(pieces)
+        yield _concatenate(pieces)
 
 
 def quantity(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
-    """Give each party a Dir(beta) share of a permutation of all rows: sizes differ, class shares do not."""
+    """Give each party a Dir(beta) share of a permutation of all rows: sizes differ, class proportions do not."""
     rng = generator(split.seed, "partition", "quantity")
     while True:
         p = rng.dirichlet(np.repeat(split.beta, split.parties))
@@ -121,9 +121,9 @@ def quantity(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
 
 
 def natural(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
-    """Give each party the rows that are its own."""
+    """Give each party the rows that the data assigns to it."""
     if split.party is None:
-        raise UserError("natural needs rows that say whose they are; name their column with --party, beside --data")
+        raise UserError("natural needs data that names the party of each row; use --data PATH with --party COLUMN")
     while True:
         yield [np.flatnonzero(split.party == party) for party in range(split.parties)]
 
@@ -139,7 +139,7 @@ PARTITIONS: dict[str, Callable[[Rows, Split], Iterator[list[Rows] | None]]] = {
 
 
 def partition(kind: str, labels: Rows, split: Split) -> list[Rows]:
-    """Split rows between parties: the first draw that holds the floor, or an error after DRAWS draws."""
+    """Split rows between parties: the first draw that gives every party enough rows, or an error after MAX_DRAWS."""
     if kind not in PARTITIONS:
         raise unknown("partition", kind, PARTITIONS)
     if split.parties * split.floor > len(labels):
@@ -150,12 +150,12 @@ def partition(kind: str, labels: Rows, split: Split) -> list[Rows]:
     if kind in ("dirichlet", "dirichlet-pure", "quantity") and not split.beta > 0:
         raise UserError(f"{kind} needs beta > 0, got {split.beta}; use --partition iid for an even split")
     draws = PARTITIONS[kind](labels, split)
-    for _ in range(DRAWS):
+    for _ in range(MAX_DRAWS):
         parts = next(draws)
         if parts is not None and min(len(part) for part in parts) >= split.floor:
             return parts
     raise UserError(
-        f"{kind} found no split in {DRAWS} draws that gives each of {split.parties} parties {split.floor} rows "
+        f"{kind} found no split in {MAX_DRAWS} draws that gives each of {split.parties} parties {split.floor} rows "
         f"({len(labels)} rows, beta {split.beta}); use fewer parties, a larger --beta or a smaller --floor"
     )
 
@@ -165,5 +165,5 @@ def class_counts(labels: Rows, parts: Sequence[Rows], classes: int) -> list[list
     return [np.bincount(labels[part], minlength=classes).tolist() for part in parts]
 
 
-def _joined(pieces: list[list[Rows]]) -> list[Rows]:
+def _concatenate(pieces: list[list[Rows]]) -> list[Rows]:
     return [np.sort(np.concatenate(part)) if part else np.zeros(0, dtype=np.int64) for part in pieces]

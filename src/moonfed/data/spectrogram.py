@@ -1,4 +1,4 @@
-"""Sounds as pictures: how loud each band of pitch is from moment to moment."""
+"""Log-mel spectrograms: the loudness of each frequency band over time."""
 
 from functools import cache
 from typing import Any
@@ -6,50 +6,50 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-WINDOW, HOP = 0.032, 0.020  # seconds, unless something else is asked for
-QUIET = 1e-6  # of full scale, squared: what is below is silence
-LEAST = 16  # samples of a window
-BLOCK = 2048  # frames that are looked at together: a long sound takes no more memory than a short one
+WINDOW, HOP = 0.032, 0.020  # seconds; the defaults
+SILENCE = 1e-6  # power relative to full scale, added before the logarithm
+MIN_WINDOW = 16  # samples
+BLOCK_FRAMES = 2048  # frames computed at once: bounds the memory for long clips
 
 Samples = NDArray[Any]
 Floats = NDArray[np.float32]
 
 
 def log_mel(samples: Samples, rate: int, bands: int, frames: int, window: float = WINDOW, hop: float = HOP) -> Floats:
-    """Make the spectrogram of a sound on the mel scale, in powers of e: [band, frame], cut off or filled up.
+    """Compute the natural logarithm of a clip's mel spectrogram: [band, frame].
 
-    samples go from -1 to 1. A sound that is shorter than the frames has silence behind it.
+    samples range from -1 to 1. Samples beyond the last frame are cut; a short clip is padded with silence at its end.
     """
-    wide, step = sizes(rate, window, hop)
-    room = np.zeros(wide + step * (frames - 1), dtype=np.float64)
-    room[: min(len(samples), len(room))] = samples[: len(room)]
-    pieces = np.lib.stride_tricks.sliding_window_view(room, wide)[::step][:frames]
-    filters, shape = mel_filters(rate, wide, bands).T, np.hanning(wide)
-    made: list[Floats] = []
-    for start in range(0, frames, BLOCK):
-        power = np.abs(np.fft.rfft(pieces[start : start + BLOCK] * shape, axis=1)) ** 2 / wide
-        made.append(np.log(power @ filters + QUIET).astype(np.float32))
-    return np.concatenate(made).T
+    width, step = window_samples(rate, window, hop)
+    padded = np.zeros(width + step * (frames - 1), dtype=np.float64)
+    padded[: min(len(samples), len(padded))] = samples[: len(padded)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, width)[::step][:frames]
+    filters, taper = mel_filters(rate, width, bands).T, np.hanning(width)
+    blocks: list[Floats] = []
+    for start in range(0, frames, BLOCK_FRAMES):
+        power = np.abs(np.fft.rfft(windows[start : start + BLOCK_FRAMES] * taper, axis=1)) ** 2 / width
+        blocks.append(np.log(power @ filters + SILENCE).astype(np.float32))
+    return np.concatenate(blocks).T
 
 
-def sizes(rate: int, window: float = WINDOW, hop: float = HOP) -> tuple[int, int]:
-    """Say how many samples a window has, and how many lie between two."""
-    return max(LEAST, int(window * rate)), max(1, int(hop * rate))
+def window_samples(rate: int, window: float = WINDOW, hop: float = HOP) -> tuple[int, int]:
+    """Return the number of samples per window, and between the starts of two windows."""
+    return max(MIN_WINDOW, int(window * rate)), max(1, int(hop * rate))
 
 
 @cache
 def mel_filters(rate: int, window: int, bands: int) -> NDArray[np.float64]:
-    """Make triangles that overlap by half, evenly spaced on the mel scale from 0 to half the rate: [band, bin].
+    """Make triangular filters [band, bin] that overlap by half, evenly spaced on the mel scale from 0 to rate / 2.
 
-    None is narrower than one bin to each side: a band between two bins would hear nothing.
+    Each filter extends at least one bin to each side of its centre: a narrower one between two bins would be zero.
     """
     edges = np.linspace(0, _mel(rate / 2), bands + 2)
     hertz = 700 * (10 ** (edges / 2595) - 1)
     bins = np.linspace(0, rate / 2, window // 2 + 1)
-    middle, least = hertz[1:-1], bins[1]
-    low, high = np.minimum(hertz[:-2], middle - least), np.maximum(hertz[2:], middle + least)
-    rise = (bins - low[:, None]) / (middle - low)[:, None]
-    fall = (high[:, None] - bins) / (high - middle)[:, None]
+    centre, bin_width = hertz[1:-1], bins[1]
+    low, high = np.minimum(hertz[:-2], centre - bin_width), np.maximum(hertz[2:], centre + bin_width)
+    rise = (bins - low[:, None]) / (centre - low)[:, None]
+    fall = (high[:, None] - bins) / (high - centre)[:, None]
     return np.maximum(0, np.minimum(rise, fall))
 
 

@@ -1,12 +1,12 @@
-"""Encoders by name, and the one way to put a projection head and an output layer on any of them."""
+"""Encoders by name, and the model that adds a projection head and an output layer to any of them."""
 
-from moonfed.models.audio_encoder import Sound
+from moonfed.models.audio_encoder import AudioEncoder
 from moonfed.models.cnn import Cnn
 from moonfed.models.frozen_layers import frozen_parts, frozen_tensors, trained_tensors
 from moonfed.models.mlp import Mlp
 from moonfed.models.model import Encoder, EncoderSpec, Model
 from moonfed.models.resnet import Resnet8, Resnet18, Resnet50
-from moonfed.models.text_encoder import Text
+from moonfed.models.text_encoder import TextEncoder
 
 ENCODERS: dict[str, type[Encoder]] = {
     "cnn": Cnn,
@@ -14,8 +14,8 @@ ENCODERS: dict[str, type[Encoder]] = {
     "resnet8": Resnet8,
     "resnet18": Resnet18,
     "resnet50": Resnet50,
-    "sound": Sound,
-    "text": Text,
+    "sound": AudioEncoder,
+    "text": TextEncoder,
 }
 
 __all__ = ["ENCODERS", "Encoder", "EncoderSpec", "Model", "frozen_parts", "frozen_tensors", "trained_tensors"]

@@ -1,15 +1,15 @@
-"""A small encoder of sounds: spectrograms in, features out."""
+"""A small encoder of audio: spectrograms in, features out."""
 
 from torch import Tensor, nn
 
 from moonfed.models.model import Encoder, EncoderSpec, norm_layer
 
 
-class Sound(Encoder):
-    """Three convolutions, each with a step or a pooling of two, then the mean over time of every band of pitch.
+class AudioEncoder(Encoder):
+    """Three convolutions, each halving the spectrogram by stride or pooling, then the mean over time of every band.
 
-    The first convolution takes steps of two instead of pooling: its layer would be the widest by far, and a CPU stacks
-    as many lanes as its cache has room for the widest layer.
+    The first convolution has stride two instead of pooling. Otherwise its output would be the widest layer by far, and
+    the widest layer limits how many lanes a CPU can stack within its cache.
     """
 
     features = 64

@@ -1,4 +1,4 @@
-"""An encoder of the user's own: where it comes from, how it is called, and what is wrong with it, in one line."""
+"""Custom encoders: loads the user's module, class or function, and reports what is wrong with it in one line."""
 
 import copy
 import hashlib
@@ -18,191 +18,194 @@ from torch.nn.parameter import is_lazy
 from moonfed.core.errors import UserError, unknown
 from moonfed.core.seeds import torch_seeded
 from moonfed.core.tree import finite
-from moonfed.data.augment import normalise
-from moonfed.data.dataset import Dataset
-from moonfed.models import Encoder, EncoderSpec
+from moonfed.models.model import Encoder, EncoderSpec
 
-ROWS = 2  # of the dry run
+DRY_RUN_ROWS = 2
 
 
 @dataclass(frozen=True)
 class CustomEncoder:
-    """An encoder that is not in the package: its name with a digest of what it is, and how to make one."""
+    """An encoder that is not in the package: its name with a digest of its code and weights, and its factory."""
 
     name: str
     make: Callable[[EncoderSpec], Any]
-    features: int = 0  # found by a dry run
-    file: str = ""  # where its code stands, if in a file
+    features: int = 0  # set by a dry run
+    file: str = ""  # the file of its code, if known
 
     @property
     def title(self) -> str:
         """The name without the digest."""
         return self.name.partition("@")[0]
 
-    def made(self, spec: EncoderSpec) -> nn.Module:
-        """Make one; a factory's weights come from torch's stream as it stands, an instance's are kept."""
+    def build(self, spec: EncoderSpec) -> nn.Module:
+        """Build the module; a factory draws its weights from torch's global generator, an instance keeps its own."""
         try:
             module = self.make(spec)
             if isinstance(module, nn.Module) and any(is_lazy(weight) for weight in module.parameters()):
                 kind = torch.int64 if spec.words else torch.get_default_dtype()
-                module(torch.zeros(ROWS, *spec.shape, dtype=kind))
+                module(torch.zeros(DRY_RUN_ROWS, *spec.shape, dtype=kind))
         except UserError:
             raise
         except Exception as error:
-            raise UserError(f"{self.title} cannot be built for inputs {list(spec.shape)}: {self.told(error)}") from None
+            raise UserError(
+                f"{self.title} cannot be built for inputs {list(spec.shape)}: {self.explain(error)}"
+            ) from None
         if not isinstance(module, nn.Module):
-            raise UserError(f"{self.title} gives {_article(module)}, an encoder is a torch.nn.Module")
+            raise UserError(f"{self.title} makes {_type_of(module)}, an encoder must be a torch.nn.Module")
         return module
 
-    def told(self, error: Exception) -> str:
-        """Say in one line what went wrong in the user's code, and in which line of it."""
-        said = str(error).strip().splitlines()
+    def explain(self, error: Exception) -> str:
+        """Describe an error in the user's code in one line, with the line number."""
+        lines = str(error).strip().splitlines()
         frames = [f.lineno for f in traceback.extract_tb(error.__traceback__) if self.file and f.filename == self.file]
         where = f" ({Path(self.file).name}, line {frames[-1]})" if frames else ""
-        return f"{type(error).__name__}{': ' + said[0] if said else ''}{where}"
+        return f"{type(error).__name__}{': ' + lines[0] if lines else ''}{where}"
 
 
 def is_custom(name: str) -> bool:
-    """Whether a setting names an encoder in a file, or the record of one: FILE.py:NAME, NAME@DIGEST."""
+    """Whether a setting names a custom encoder: FILE.py:NAME, or NAME@DIGEST in the record of a run."""
     return ":" in name or "@" in name or name.endswith(".py")
 
 
 def load_custom(text: str) -> CustomEncoder:
-    """Read an encoder from a file of the user's: my_file.py:Encoder, a class, a function or a module."""
+    """Load a class, function or module from the user's file, named like my_file.py:Encoder."""
     file, colon, name = text.rpartition(":")
     name, at, digest = name.partition("@")
     if not (colon and file and name):
-        raise UserError(f"an encoder of your own is FILE.py:NAME, my_file.py:Encoder for one, got {text!r}")
+        raise UserError(f"a custom encoder is named FILE.py:NAME, for example my_file.py:Encoder; got {text!r}")
     path = Path(file)
     if not path.is_file():
-        raise UserError(f"no file {file} to take the encoder {name} from; --model needs FILE.py:NAME")
+        raise UserError(f"no file {file} with the encoder {name}; --model needs FILE.py:NAME")
     code = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     if at and digest != code:
-        raise UserError(f"{file} has changed: its digest was {digest}, now {code}; use the file of that time")
-    found = vars(_imported(path))
-    if name not in found:
-        own = [k for k, v in found.items() if not k.startswith("_") and callable(v)]
-        raise unknown(f"class or function in {file}", name, own)
-    return _own(found[name], f"{path.name}:{name}@{code}", str(path.resolve()))
+        raise UserError(f"{file} has changed: its digest was {digest}, now {code}; use the former file")
+    names = vars(_import_file(path))
+    if name not in names:
+        public = [k for k, v in names.items() if not k.startswith("_") and callable(v)]
+        raise unknown(f"class or function in {file}", name, public)
+    return _wrap(names[name], f"{path.name}:{name}@{code}", str(path.resolve()))
 
 
 def custom_encoder(encoder: Any) -> CustomEncoder:
-    """Take an encoder as Python has it: a module, whose weights are kept, or a class or function that makes one."""
+    """Wrap an encoder given in Python: a module, whose weights are kept, or a class or function that makes one."""
     if isinstance(encoder, nn.Module):
-        return _own(encoder, f"{type(encoder).__name__}@{_digest(encoder)}", _file_of(type(encoder)))
+        return _wrap(encoder, f"{type(encoder).__name__}@{_digest(encoder)}", _file_of(type(encoder)))
     name = getattr(encoder, "__qualname__", type(encoder).__name__).rpartition(".")[2].strip("<>")
-    return _own(encoder, f"{name}@{_digest(encoder)}", _file_of(encoder))
+    return _wrap(encoder, f"{name}@{_digest(encoder)}", _file_of(encoder))
 
 
-def measured(own: CustomEncoder, data: Dataset) -> CustomEncoder:
-    """Let an encoder see training rows, as it is judged and as it trains, and note how wide it is.
+def measure_encoder(custom: CustomEncoder, inputs: Tensor, words: int) -> CustomEncoder:
+    """Run an encoder on normalised training rows, check its outputs, and record its number of features.
 
-    It sees one row, two and a batch: code that takes the rows of a batch for something else is noticed before a run.
+    It sees one row, two rows and all of them, in eval and in training mode: code that confuses the batch axis with
+    another one fails here, before a run.
     """
-    spec = EncoderSpec(tuple(data.inputs.shape[1:]), words=data.words)
-    x = normalise(data, data.inputs[: max(ROWS, data.batch)], torch.get_default_dtype())
+    spec = EncoderSpec(tuple(inputs.shape[1:]), words=words)
     with torch_seeded(0, "init", "network"):
-        encoder = own.made(spec).to(x.device)
+        encoder = custom.build(spec).to(inputs.device)
         weights = list(encoder.parameters())
         if not weights:
-            raise UserError(f"{own.title} has no parameters: there is nothing in it to train or to keep")
-        judged = [_seen(own, encoder.eval(), x[:rows]) for rows in (ROWS, 1)]
-        trained = [_seen(own, encoder.train(), x[:rows]) for rows in (ROWS, len(x))]
-    features = judged[0]
-    for training, found in (*((False, seen) for seen in judged), *((True, seen) for seen in trained)):
-        if found.shape[1:] != features.shape[1:]:
-            when = f"{list(found.shape)} for {len(found)} rows when it {'trains' if training else 'is judged'}"
-            raise UserError(
-                f"{own.title} gives {list(features.shape)} for {ROWS} rows when it is judged and {when}; "
-                "an encoder gives every row features of one shape"
-            )
+            raise UserError(f"{custom.title} has no parameters: there is nothing to train or to save")
+        evaluated = [_forward(custom, encoder.eval(), inputs[:rows]) for rows in (DRY_RUN_ROWS, 1)]
+        trained = [_forward(custom, encoder.train(), inputs[:rows]) for rows in (DRY_RUN_ROWS, len(inputs))]
+    features = evaluated[0]
+    for mode, outputs in (("eval", evaluated), ("training", trained)):
+        for out in outputs:
+            if out.shape[1:] != features.shape[1:]:
+                raise UserError(
+                    f"{custom.title} returns {list(features.shape)} for {DRY_RUN_ROWS} rows in eval mode and "
+                    f"{list(out.shape)} for {len(out)} rows in {mode} mode; every row needs features of one shape"
+                )
     if any(weight.requires_grad for weight in weights) and not trained[0].requires_grad:
-        raise UserError(f"no gradient reaches the parameters of {own.title}; is there a detach or no_grad in forward?")
-    return replace(own, features=features[0].numel())
+        raise UserError(f"no gradient reaches the parameters of {custom.title}; does forward use detach or no_grad?")
+    return replace(custom, features=features[0].numel())
 
 
-def _seen(own: CustomEncoder, encoder: nn.Module, x: Tensor) -> Tensor:
-    """See rows through an encoder and check what it says of them."""
+def _forward(custom: CustomEncoder, encoder: nn.Module, x: Tensor) -> Tensor:
+    """Run an encoder on rows and check its output."""
     try:
-        out = encoder(x.clone())  # which it may write into
+        out = encoder(x.clone())  # the encoder may modify its input
     except Exception as error:
-        raise UserError(f"{own.title} fails on a batch of shape {list(x.shape)}: {own.told(error)}") from None
+        raise UserError(f"{custom.title} fails on a batch of shape {list(x.shape)}: {custom.explain(error)}") from None
     if not isinstance(out, Tensor):
-        advice = "; return the features alone" if isinstance(out, tuple | list | dict) else ""
-        raise UserError(f"{own.title} gives {_article(out)}, an encoder gives one tensor [batch, features]{advice}")
+        advice = "; return only the features" if isinstance(out, tuple | list | dict) else ""
+        raise UserError(
+            f"{custom.title} returns {_type_of(out)}, an encoder must return one tensor [batch, features]{advice}"
+        )
     if out.dim() < 2 or len(out) != len(x) or not out[0].numel():
         raise UserError(
-            f"{own.title} gives {list(out.shape)} for a batch of shape {list(x.shape)}, "
-            f"an encoder gives [{len(x)}, features]"
+            f"{custom.title} returns {list(out.shape)} for a batch of shape {list(x.shape)}, "
+            f"an encoder must return [{len(x)}, features]"
         )
     if out.dtype != torch.get_default_dtype():
-        raise UserError(f"{own.title} gives {out.dtype}, an encoder gives {torch.get_default_dtype()}")
+        raise UserError(f"{custom.title} returns {out.dtype}, an encoder must return {torch.get_default_dtype()}")
     if not finite(out):
-        raise UserError(f"{own.title} gives numbers that are not finite for the first {len(x)} training rows")
+        raise UserError(f"{custom.title} returns numbers that are not finite for the first {len(x)} training rows")
     return out
 
 
-def _own(encoder: Any, name: str, file: str) -> CustomEncoder:
+def _wrap(encoder: Any, name: str, file: str) -> CustomEncoder:
+    title = name.partition("@")[0]
     if isinstance(encoder, nn.Module):
         if any(is_lazy(weight) for weight in encoder.parameters()):
-            raise UserError(f"{name.partition('@')[0]} has lazy layers that have seen no input yet; give its class")
-        still = copy.deepcopy(encoder).cpu()
-        return CustomEncoder(name, lambda spec: copy.deepcopy(still), file=file)
+            raise UserError(f"{title} has uninitialised lazy layers; pass its class instead")
+        original = copy.deepcopy(encoder).cpu()
+        return CustomEncoder(name, lambda spec: copy.deepcopy(original), file=file)
     if not callable(encoder):
         raise UserError(
-            f"{name.partition('@')[0]} is {_article(encoder)}; an encoder is a torch.nn.Module, "
+            f"{title} is {_type_of(encoder)}; an encoder must be a torch.nn.Module, "
             "or a class or function that makes one"
         )
-    return CustomEncoder(name, _caller(encoder, name.partition("@")[0]), file=file)
+    return CustomEncoder(name, _bind_factory(encoder, title), file=file)
 
 
-def _caller(factory: Callable[..., Any], title: str) -> Callable[[EncoderSpec], Any]:
-    """Say how a factory is called: with the shape of one input and the number of words, if it asks for them."""
+def _bind_factory(factory: Callable[..., Any], title: str) -> Callable[[EncoderSpec], Any]:
+    """Return a call of the factory that passes the input shape and the vocabulary size if it has such parameters."""
     if isinstance(factory, type) and issubclass(factory, Encoder):
         return factory
-    asked = inspect.signature(factory).parameters.values()
-    plain = [p for p in asked if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    wanted = [p.name for p in plain if p.default is p.empty or p.name in ("shape", "words")]
-    others = [name for name in wanted if name not in ("shape", "words")]
-    if len(others) > 1 or (others and "shape" in wanted):
+    parameters = inspect.signature(factory).parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p.name for p in named if p.default is p.empty or p.name in ("shape", "words")]
+    others = [name for name in needed if name not in ("shape", "words")]
+    if len(others) > 1 or (others and "shape" in needed):
         raise UserError(
-            f"{title} wants {', '.join(wanted)}; an encoder is made with nothing, with shape (of one input), "
-            "with words (how many there are), or with both"
+            f"{title} needs the parameters {', '.join(needed)}; an encoder may need none, shape (of one input), "
+            "words (the vocabulary size), or both"
         )
     positional = bool(others)
 
     def call(spec: EncoderSpec) -> Any:
-        named = {k: getattr(spec, k) for k in ("shape", "words") if k in wanted}
-        return factory(spec.shape, **named) if positional else factory(**named)
+        keywords = {k: getattr(spec, k) for k in ("shape", "words") if k in needed}
+        return factory(spec.shape, **keywords) if positional else factory(**keywords)
 
     return call
 
 
-def _imported(path: Path) -> Any:
-    """Run a file as a module of its own; what lies beside it can be imported by it."""
-    name = f"moonfed_own_{path.stem}"
+def _import_file(path: Path) -> Any:
+    """Import a file as a separate module; it may import the files beside it."""
+    name = f"moonfed_custom_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise UserError(f"{path} is no Python file; --model needs FILE.py:NAME")
+        raise UserError(f"{path} is not a Python file; --model needs FILE.py:NAME")
     module = importlib.util.module_from_spec(spec)
-    beside = str(path.resolve().parent)
+    folder = str(path.resolve().parent)
     sys.modules[name] = module
-    sys.path.insert(0, beside)
+    sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path.resolve())]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
-        words = error.msg if isinstance(error, SyntaxError) else str(error)
-        what = f"{type(error).__name__}: {words.splitlines()[0] if words else 'no more is said'}"
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+        what = f"{type(error).__name__}{': ' + message.splitlines()[0] if message else ''}"
         raise UserError(f"{path} cannot be imported: {what}{f' (line {line})' if line else ''}") from None
     finally:
-        sys.path.remove(beside)
+        sys.path.remove(folder)
     return module
 
 
 def _digest(encoder: Any) -> str:
-    """Hash what is known of an encoder: its code where it can be read, its layers and its weights where it has any."""
+    """Hash an encoder's source code if it can be read, and the layers and weights of a module."""
     digest = hashlib.sha256()
     code = encoder if not isinstance(encoder, nn.Module) else type(encoder)
     try:
@@ -225,7 +228,7 @@ def _file_of(code: Any) -> str:
         return ""
 
 
-def _article(value: Any) -> str:
+def _type_of(value: Any) -> str:
     kind = type(value).__name__
     article = "an" if kind[0].lower() in "aeiou" else "a"
     return f"{article} {kind}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")

@@ -1,4 +1,4 @@
-"""Which of a network's tensors are trained, and which stay as they are."""
+"""Separates a network's trained tensors from its frozen ones."""
 
 from torch import nn
 
@@ -6,16 +6,16 @@ from moonfed.core.types import Snapshot, Tensors
 
 
 def frozen_parts(model: nn.Module) -> list[nn.Module]:
-    """List the modules that have parameters and let none of them learn: what is in them stays as it is, buffers too."""
+    """List the modules that have parameters, all of them frozen; their buffers are frozen too."""
     return [part for part in model.modules() if _all_frozen(part)]
 
 
 def trained_tensors(model: nn.Module) -> Snapshot:
-    """Take the parameters that learn, and the buffers outside of frozen parts: all that travels of a network."""
-    still = {id(buffer) for part in frozen_parts(model) for buffer in part.buffers()}
+    """Return the trainable parameters, and the buffers outside of frozen modules: the part that parties exchange."""
+    frozen = {id(buffer) for part in frozen_parts(model) for buffer in part.buffers()}
     return Snapshot(
         {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad},
-        {name: buffer for name, buffer in model.named_buffers() if id(buffer) not in still},
+        {name: buffer for name, buffer in model.named_buffers() if id(buffer) not in frozen},
     )
 
 
@@ -27,5 +27,5 @@ def frozen_tensors(model: nn.Module) -> Tensors:
 
 
 def _all_frozen(part: nn.Module) -> bool:
-    learns = [weight.requires_grad for weight in part.parameters()]
-    return bool(learns) and not any(learns)
+    trainable = [weight.requires_grad for weight in part.parameters()]
+    return bool(trainable) and not any(trainable)

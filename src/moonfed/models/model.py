@@ -1,4 +1,4 @@
-"""Model = encoder + projection head + output layer, the same network for every algorithm."""
+"""The model of every algorithm: encoder, projection head and output layer."""
 
 from typing import ClassVar, NamedTuple
 
@@ -8,19 +8,19 @@ from moonfed.core.types import Outputs
 
 
 class EncoderSpec(NamedTuple):
-    """What an encoder must know to build itself."""
+    """What an encoder needs to know of its inputs, and its normalisation."""
 
-    shape: tuple[int, ...]  # of one input: (channels, height, width) of a picture
+    shape: tuple[int, ...]  # of one input: (channels, height, width) of an image
     norm: str = "none"  # none, group or batch
-    words: int = 0  # how many different words there are, if the input is numbers of words
+    words: int = 0  # vocabulary size, if the inputs are word ids
 
 
 class Encoder(nn.Module):
-    """Maps a batch of inputs to features; a subclass says how many, and of what shape its inputs are."""
+    """Maps a batch of inputs to features; a subclass sets the number of features and the kind of its inputs."""
 
     features: int
-    norm: ClassVar[str] = "none"  # the normalisation it is published with
-    takes: ClassVar[str] = "pictures"  # pictures, numbers (of any shape) or words
+    norm: ClassVar[str] = "none"  # the default normalisation
+    takes: ClassVar[str] = "images"  # images, numbers (of any shape) or words
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()
@@ -30,10 +30,10 @@ class Model(nn.Module):
     """The paper's network (section 3.3.1): encoder, two-layer projection head, output layer."""
 
     def __init__(self, encoder: nn.Module, classes: int, projection: int, features: int = 0) -> None:
-        """Put heads on an encoder; one that is not ours does not know how many features it gives."""
+        """Add heads to an encoder; a custom one has no attribute `features`, so its number of features is passed."""
         super().__init__()
         self.encoder = encoder
-        self.spares = features > 0  # an encoder that is not ours may write into what it is given
+        self.clones_input = features > 0  # a custom encoder may modify its input in place
         wide = encoder.features if isinstance(encoder, Encoder) else features
         # The output layer sits on the projection itself, with no non-linearity between, as in the authors' code.
         self.projector = (
@@ -44,15 +44,15 @@ class Model(nn.Module):
         self.head = nn.Linear(projection or wide, classes)
 
     def forward(self, x: Tensor) -> Outputs:  # x: [batch, ...]
-        features = self.encoder(x.clone() if self.spares else x).flatten(1)
+        features = self.encoder(x.clone() if self.clones_input else x).flatten(1)
         projection = self.projector(features)
         return Outputs(features, projection, self.head(projection))
 
 
-def norm_layer(norm: str, channels: int, flat: bool = False, together: int = 2) -> nn.Module:
-    """Make the normalisation of a layer's channels: none, group (so many channels together) or batch."""
+def norm_layer(norm: str, channels: int, flat: bool = False, group_size: int = 2) -> nn.Module:
+    """Make the normalisation of a layer's channels: none, group (of group_size channels each) or batch."""
     if norm == "batch":
         return nn.BatchNorm1d(channels) if flat else nn.BatchNorm2d(channels)
     if norm == "group":
-        return nn.GroupNorm(max(1, channels // together), channels)
+        return nn.GroupNorm(max(1, channels // group_size), channels)
     return nn.Identity()

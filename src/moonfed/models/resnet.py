@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
 
 class Resnet(Encoder):
-    """Four stages of residual blocks and the mean over all places."""
+    """Four stages of residual blocks, then the mean over all pixels."""
 
     norm = "batch"
 
@@ -67,13 +67,13 @@ class Resnet50(Resnet):
 
 
 class Resnet8(Resnet):
-    """A tenth of the width and one block a stage, for CPUs: 64 features."""
+    """An eighth of the width and one block per stage, for CPUs: 64 features."""
 
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec, (1, 1, 1, 1), bottleneck=False, width=8)
 
 
 def _convolution(wide: int, out: int, kernel: int, stride: int, norm: str) -> nn.Sequential:
-    bias = norm == "none"  # a normalisation would take it away again
+    bias = norm == "none"  # a normalisation layer would cancel the bias
     convolution = nn.Conv2d(wide, out, kernel, stride, padding=kernel // 2, bias=bias)
     return nn.Sequential(convolution, norm_layer(norm, out))

@@ -1,4 +1,4 @@
-"""A small encoder of texts: numbers of words in, features out."""
+"""A small encoder of texts: word ids in, features out."""
 
 import torch
 from torch import Tensor, nn
@@ -6,18 +6,19 @@ from torch.nn.functional import pad, relu
 
 from moonfed.models.model import Encoder, EncoderSpec, norm_layer
 
-WIDTH, BESIDE = 32, 16  # numbers a word has, and numbers that three neighbouring words have together
-SCALE = 10.0  # a vector is this many times what is stored of it
+WIDTH, CONTEXT = 32, 16  # features of one word, and of three neighbouring words
+SCALE = 10.0  # factor between a stored word vector and the one that is used
 
 
-class Text(Encoder):
-    """A vector a word, a convolution over three neighbouring words, the mean of both over all words, dropout.
+class TextEncoder(Encoder):
+    """Word vectors, a convolution over three neighbouring words, the mean of both over all words, dropout.
 
-    A word is trained by the few texts that hold it, and one rate of plain SGD has to do for it and for the layers that
-    every text trains: of a vector a tenth is stored, so that a step moves it a hundred times as far.
+    A word vector is trained only by the few texts with that word, but plain SGD has one learning rate for all layers.
+    Each stored vector is therefore a tenth of the one that is used, so that a step moves the used one a hundred times
+    as far.
 
-    The convolution is written as one linear layer on three vectors side by side: in a stack of lanes that is one
-    multiplication of matrices, and no kernel of a CPU is faster. Word 0 is no word: it has no part in anything.
+    The convolution is one linear layer on three concatenated vectors: in a stack of lanes this is one matrix product,
+    the fastest kernel of a CPU. The word id 0 is padding and contributes nothing.
     """
 
     features = 64
@@ -27,19 +28,19 @@ class Text(Encoder):
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
         self.vectors = nn.Embedding(spec.words + 1, WIDTH)
-        nn.init.normal_(self.vectors.weight, std=0.1 / SCALE)  # large ones are noise that plain SGD learns by heart
-        self.neighbours = nn.Linear(3 * WIDTH, BESIDE)
-        # Each mean is normalised as a whole: groups of two would be one and minus one, whatever they were.
-        self.norms = nn.ModuleList([norm_layer(spec.norm, n, flat=True, together=n) for n in (WIDTH, BESIDE)])
-        self.hidden = nn.Sequential(nn.Dropout(0.5), nn.Linear(WIDTH + BESIDE, self.features), nn.ReLU())
+        nn.init.normal_(self.vectors.weight, std=0.1 / SCALE)  # larger initial vectors make plain SGD overfit
+        self.neighbours = nn.Linear(3 * WIDTH, CONTEXT)
+        # Each mean is normalised as a whole: groups of two would always become one and minus one.
+        self.norms = nn.ModuleList([norm_layer(spec.norm, n, flat=True, group_size=n) for n in (WIDTH, CONTEXT)])
+        self.hidden = nn.Sequential(nn.Dropout(0.5), nn.Linear(WIDTH + CONTEXT, self.features), nn.ReLU())
 
-    def forward(self, x: Tensor) -> Tensor:  # x: int64 [batch, place]
-        there = (x != 0).unsqueeze(-1).to(self.neighbours.weight.dtype)
-        words = SCALE * self.vectors(x) * there
-        around = pad(words, (0, 0, 1, 1))
-        beside = torch.cat([around[:, :-2], around[:, 1:-1], around[:, 2:]], -1)
-        found = (words, relu(self.neighbours(beside)) * there)
-        count = there.sum(1).clamp(min=1)
+    def forward(self, x: Tensor) -> Tensor:  # x: int64 [batch, position]
+        mask = (x != 0).unsqueeze(-1).to(self.neighbours.weight.dtype)
+        words = SCALE * self.vectors(x) * mask
+        padded = pad(words, (0, 0, 1, 1))
+        triples = torch.cat([padded[:, :-2], padded[:, 1:-1], padded[:, 2:]], -1)
+        parts = (words, relu(self.neighbours(triples)) * mask)
+        count = mask.sum(1).clamp(min=1)
         return self.hidden(
-            torch.cat([norm(part.sum(1) / count) for norm, part in zip(self.norms, found, strict=True)], -1)
+            torch.cat([norm(part.sum(1) / count) for norm, part in zip(self.norms, parts, strict=True)], -1)
         )

@@ -11,7 +11,7 @@ import torch
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.core.seeds import generator
-from moonfed.data.catalog.image_sets import CATALOGUE
+from moonfed.data.catalog.image_sets import IMAGE_SETS
 from moonfed.engines import pick_device
 from moonfed.models import ENCODERS, EncoderSpec
 from moonfed.papers.recipe import Recipe
@@ -76,7 +76,7 @@ def trials_folder(terms: Terms) -> Path:
 
 def steps_left(folder: Path, config: Config) -> float:
     """Count the party-steps that a trial has still to do, incomplete batches counted in part."""
-    entry = CATALOGUE.get(config.data.dataset)
+    entry = IMAGE_SETS.get(config.data.dataset)
     rows, batch = (entry.train, entry.batch) if entry else (DIGITS_ROWS, BATCH)
     rounds = max(0, config.train.rounds - rounds_done(folder))
     return rounds * config.train.epochs * config.cohort.fraction * rows / batch
@@ -109,7 +109,7 @@ def _seen(dataset: str, folder: Path, gpu: str | None) -> Iterable[float]:
 
 
 def _one_step(dataset: str, device: torch.device) -> float:
-    entry = CATALOGUE.get(dataset)
+    entry = IMAGE_SETS.get(dataset)
     encoder, shape, classes = (entry.encoder, entry.shape, entry.classes) if entry else ("mlp", (1, 8, 8), 10)
     spec = NetSpec(encoder, EncoderSpec(shape, ENCODERS[encoder].norm), classes, 256)
     batch, rows = (entry.batch if entry else BATCH), PROBE_ROWS[encoder]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
-from moonfed.data.catalog.image_sets import CATALOGUE
+from moonfed.data.catalog.image_sets import IMAGE_SETS
 from moonfed.engines import pick_device, pick_precision
 from moonfed.papers.recipe import WITHOUT_TRIALS, Cell, Recipe
 from moonfed.papers.scale import scaled
@@ -98,7 +98,7 @@ def stacks(trials: dict[Path, tuple[Config, bool]]) -> list[list[tuple[Config, P
 
 def encoder_of(config: Config) -> str:
     """Name the network of a trial."""
-    known = CATALOGUE.get(config.data.dataset)
+    known = IMAGE_SETS.get(config.data.dataset)
     return known.encoder if config.model.model == "auto" and known is not None else config.model.model
 
 

@@ -10,9 +10,10 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.core.types import Tensors
 from moonfed.data import DATASETS, Dataset
+from moonfed.data.augment import sample_inputs
 from moonfed.data.readers.encoding import Encoding, encoding_of
 from moonfed.models import Model
-from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measured
+from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measure_encoder
 from moonfed.storage.features import model_of
 from moonfed.storage.run_folder import CONFIG, ENCODING
 from moonfed.storage.run_record import RunRecord, read_run
@@ -64,7 +65,7 @@ def _own(record: RunRecord, like: Dataset, encoder: str | None) -> CustomEncoder
     own = load_custom(encoder)
     if own.name.rpartition("@")[2] != name.rpartition("@")[2]:
         raise UserError(f"{record.folder} was run with {name}, {encoder} is now {own.name}: the file is another one")
-    return measured(own, like)
+    return measure_encoder(own, sample_inputs(like), like.words)
 
 
 def _like(folder: Path, record: RunRecord) -> Dataset:

@@ -35,9 +35,9 @@ def net_spec(config: Config, data: Dataset, custom: CustomEncoder | None = None)
             "sweep, predict, export): no code is run because a run folder or a coordinator names it"
         )
     takes = ENCODERS[name].takes
-    if (takes == "words") != bool(data.words) or (takes == "pictures" and data.inputs.dim() != 4):
-        kind = "words" if data.words else "pictures" if data.inputs.dim() == 4 else "numbers"
-        allowed = ("pictures", "numbers") if kind == "pictures" else (kind,)
+    if (takes == "words") != bool(data.words) or (takes == "images" and data.inputs.dim() != 4):
+        kind = "words" if data.words else "images" if data.inputs.dim() == 4 else "numbers"
+        allowed = ("images", "numbers") if kind == "images" else (kind,)
         fitting = [encoder for encoder, maker in ENCODERS.items() if maker.takes in allowed]
         raise UserError(f"encoder {name} takes {takes}, {data.name} has {kind}; use --model {' or '.join(fitting)}")
     return NetSpec(name, shape, data.classes, config.model.projection)
@@ -46,7 +46,7 @@ def net_spec(config: Config, data: Dataset, custom: CustomEncoder | None = None)
 def build(spec: NetSpec) -> Model:
     """Build a network; its weights come from torch's current random stream."""
     if spec.custom is not None:
-        return Model(spec.custom.made(spec.shape), spec.classes, spec.projection, spec.custom.features)
+        return Model(spec.custom.build(spec.shape), spec.classes, spec.projection, spec.custom.features)
     return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
 
 

@@ -6,9 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 from moonfed.core.errors import UserError
-from moonfed.data import DATASETS, NATURAL
+from moonfed.data import DATASETS, NATURAL_DATASETS
 from moonfed.data.partition import PARTITIONS
-from moonfed.data.readers import ReaderOptions, name_of
+from moonfed.data.readers import ReaderOptions, dataset_name
 from moonfed.models import ENCODERS
 from moonfed.training.registry import ALGORITHMS, SERVERS, RuleOptions
 
@@ -241,9 +241,9 @@ def settled(data: DataSettings) -> DataSettings:
         if given:
             flag = "--" + given[0].replace("_", "-")
             raise UserError(f"{flag} is about your own data; name it with --data PATH")
-        usual = "natural" if data.dataset in NATURAL else "dirichlet"
+        usual = "natural" if data.dataset in NATURAL_DATASETS else "dirichlet"
         return data.model_copy(update={"partition": usual}) if data.partition == "auto" else data
-    name = name_of(data.path)
+    name = dataset_name(data.path)
     if "dataset" in data.model_fields_set and data.dataset != name:
         raise UserError(f"--dataset {data.dataset} and --data {data.path} name two data sets; use one of them")
     return data.model_copy(update={"dataset": name})

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from moonfed.data import DATASETS, Dataset
+from moonfed.data.augment import sample_inputs
 from moonfed.data.readers import read_dataset
 from moonfed.engines import EngineOptions, nets_of, pick_device, pick_engine
 from moonfed.engines.devices import set_threads
 from moonfed.models import ENCODERS, frozen_tensors
-from moonfed.models.custom import CustomEncoder, load_custom, measured
+from moonfed.models.custom import CustomEncoder, load_custom, measure_encoder
 from moonfed.training.config import Config
 from moonfed.training.network import net_spec, network
 from moonfed.training.resolve import ResolvedConfig, resolve
@@ -42,7 +43,7 @@ def load_inputs(
     name = config.model.model
     if custom is None and name != "auto" and name not in ENCODERS:
         custom = load_custom(name)
-    return data, custom and measured(custom, data)
+    return data, custom and measure_encoder(custom, sample_inputs(data), data.words)
 
 
 def load_data(settings: DataSettings) -> Dataset:

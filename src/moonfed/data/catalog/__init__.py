@@ -1,1 +1,1 @@
-"""Data sets by name: where each comes from, how it is verified and cached."""
+"""Data sets by name: where each comes from, and how it is verified and cached."""

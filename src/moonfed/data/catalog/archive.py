@@ -1,7 +1,7 @@
-"""Reading members of folders, tar and zip files by name, into memory: nothing is ever unpacked onto the disk.
+"""Reads members of folders, tar and zip files by name into memory; nothing is unpacked onto the disk.
 
-Only a member of an expected name, of an ordinary kind and of no more than the expected size is read, so a name that
-leads elsewhere, a link or a bomb has no effect.
+A member is read only if it has an expected name, is a regular file and is no larger than expected. Path traversal,
+links and decompression bombs therefore have no effect.
 """
 
 import lzma
@@ -20,132 +20,132 @@ TAR_ERRORS = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError)
 ZIP_ERRORS = (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError, NotImplementedError, OSError)
 
 
-class Shelf(Protocol):
-    """A folder or an archive that is open for reading."""
+class ArchiveReader(Protocol):
+    """An open folder or archive."""
 
-    def read(self, name: str, most: int) -> bytes:
-        """Read a member of at most so many bytes."""
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Read a member of at most max_bytes."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """List the files of a folder by name, in sorted order."""
+        """List the file names in a folder, sorted."""
         ...
 
 
-class Folder:
-    """A folder on the disk."""
+class FolderReader:
+    """Reads files of a folder on the disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self, name: str, most: int) -> bytes:
-        """Read a file of at most so many bytes."""
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Read a file of at most max_bytes."""
         path = self.path / name
         try:
             if not path.is_file():
                 raise SourceError(f"{name} is missing")
-            if path.stat().st_size > most:
-                raise _too_large(name, most)
+            if path.stat().st_size > max_bytes:
+                raise _too_large(name, max_bytes)
             return path.read_bytes()
         except OSError as error:
             raise SourceError(f"{name} cannot be read: {short(error)}") from None
 
     def names(self, folder: str) -> list[str]:
-        """List the files of a folder by name, in sorted order."""
+        """List the file names in a folder, sorted."""
         try:
             return sorted(path.name for path in (self.path / folder).iterdir())
         except OSError as error:
             raise SourceError(f"{folder} cannot be read: {short(error)}") from None
 
 
-class Zip:
-    """A zip file, whose members are named from one top folder on."""
+class ZipReader:
+    """Reads members of a zip file by their path below one top folder."""
 
     def __init__(self, archive: zipfile.ZipFile, top: str) -> None:
         self.archive = archive
-        self.found: dict[str, dict[str, zipfile.ZipInfo]] = {}
+        self.members: dict[str, dict[str, zipfile.ZipInfo]] = {}
         for info in archive.infolist():
             if info.filename.startswith(f"{top}/") and not info.is_dir():
                 folder, _, name = info.filename.removeprefix(f"{top}/").rpartition("/")
-                self.found.setdefault(folder, {})[name] = info
+                self.members.setdefault(folder, {})[name] = info
 
-    def read(self, name: str, most: int) -> bytes:
-        """Read a member of at most so many bytes."""
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Read a member of at most max_bytes."""
         folder, _, last = name.rpartition("/")
-        info = self.found.get(folder, {}).get(last)
+        info = self.members.get(folder, {}).get(last)
         if info is None:
             raise SourceError(f"{name} is missing")
         try:
             with self.archive.open(info) as file:
-                return _bounded(name, file, most)
+                return _read_bounded(name, file, max_bytes)
         except ZIP_ERRORS as error:
             raise SourceError(f"{name} cannot be read: {short(error)}") from None
 
     def names(self, folder: str) -> list[str]:
-        """List the files of a folder by name, in sorted order."""
-        return sorted(self.found.get(folder, {}))
+        """List the file names in a folder, sorted."""
+        return sorted(self.members.get(folder, {}))
 
 
 @contextmanager
-def opened(path: Path, top: str) -> Iterator[Shelf]:
-    """Open a folder, or a zip file: the top folder itself or what holds it."""
+def open_archive(path: Path, top: str) -> Iterator[ArchiveReader]:
+    """Open a zip file, the top folder itself, or the folder that contains it."""
     if path.is_dir():
-        yield Folder(path / top if (path / top).is_dir() else path)
+        yield FolderReader(path / top if (path / top).is_dir() else path)
         return
     try:
         archive = zipfile.ZipFile(path)
     except ZIP_ERRORS as error:
-        raise SourceError(f"it is neither a folder nor a zip file that can be read: {short(error)}") from None
+        raise SourceError(f"it is neither a folder nor a readable zip file: {short(error)}") from None
     with archive:
-        yield Zip(archive, top)
+        yield ZipReader(archive, top)
 
 
-def read_tar(path: Path | IO[bytes], wanted: Mapping[str, int]) -> dict[str, bytes]:
-    """Read members of a tar file on the disk or in memory, each of at most so many bytes."""
+def read_tar(path: Path | IO[bytes], limits: Mapping[str, int]) -> dict[str, bytes]:
+    """Read members of a tar file on the disk or in memory; limits maps each name to its largest size in bytes."""
     try:
         on_disk = isinstance(path, Path)
         with tarfile.open(path if on_disk else None, "r:*", None if on_disk else path) as archive:
-            return _wanted(archive, wanted)
+            return _read_members(archive, limits)
     except TAR_ERRORS as error:
-        raise SourceError(f"it is no tar file that can be read: {short(error)}") from None
+        raise SourceError(f"it is not a readable tar file: {short(error)}") from None
 
 
-def read_tar_stream(stream: IO[bytes], wanted: Mapping[str, int]) -> dict[str, bytes]:
-    """Read members of a tar file that comes through a pipe."""
+def read_tar_stream(stream: IO[bytes], limits: Mapping[str, int]) -> dict[str, bytes]:
+    """Read members of a tar file that arrives through a pipe."""
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
-            return _wanted(archive, wanted)
+            return _read_members(archive, limits)
     except TAR_ERRORS as error:
-        raise SourceError(f"it holds no tar file that can be read: {short(error)}") from None
+        raise SourceError(f"it does not contain a readable tar file: {short(error)}") from None
 
 
-def _wanted(archive: tarfile.TarFile, wanted: Mapping[str, int]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    far = 4 * sum(wanted.values()) + (1 << 20)
+def _read_members(archive: tarfile.TarFile, limits: Mapping[str, int]) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    expected = sum(limits.values())
     for member in archive:
-        if member.offset_data > far:
-            raise SourceError(f"it holds far more than the {sum(wanted.values()):,} bytes that were expected")
+        if member.offset_data > 4 * expected + (1 << 20):
+            raise SourceError(f"it is much larger than the expected {expected:,} bytes")
         name = member.name.removeprefix("./")
-        if name not in wanted:
+        if name not in limits:
             continue
         file = archive.extractfile(member) if member.isreg() else None
         if file is None:
-            raise SourceError(f"{name} is a link or no ordinary file")
-        found[name] = _bounded(name, file, wanted[name])
-        if len(found) == len(wanted):
+            raise SourceError(f"{name} is a link or another special file, a regular file was expected")
+        contents[name] = _read_bounded(name, file, limits[name])
+        if len(contents) == len(limits):
             break
-    for name in wanted:
-        if name not in found:
+    for name in limits:
+        if name not in contents:
             raise SourceError(f"{name} is missing")
-    return found
+    return contents
 
 
-def _bounded(name: str, file: IO[bytes] | Any, most: int) -> bytes:
-    content = file.read(most + 1)
-    if len(content) > most:
-        raise _too_large(name, most)
+def _read_bounded(name: str, file: IO[bytes] | Any, max_bytes: int) -> bytes:
+    content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise _too_large(name, max_bytes)
     return content
 
 
-def _too_large(name: str, most: int) -> SourceError:
-    return SourceError(f"{name} is larger than {most:,} bytes")
+def _too_large(name: str, max_bytes: int) -> SourceError:
+    return SourceError(f"{name} is larger than {max_bytes:,} bytes")

@@ -1,4 +1,4 @@
-"""The cache: one file a data set, written whole, with a digest that is checked whenever it is read."""
+"""The cache: one file per data set, written atomically, with a digest that is checked on every read."""
 
 import errno
 import os
@@ -14,50 +14,50 @@ import torch
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.files import read_tensors, short, tensor_bytes, write_whole
 from moonfed.core.types import Tensors
-from moonfed.data.catalog.image_sets import Entry, Pictures, verify
+from moonfed.data.catalog.image_sets import ImageArrays, ImageEntry, verify_images
 from moonfed.data.catalog.monitor import SourceError
 from moonfed.data.dataset import Dataset
 
-FORMAT = "1"
+CACHE_FORMAT = "1"
 
 
-def cache_folder() -> Path:
-    """Where data sets lie: MOONFED_DATA if it is set, else the user's cache folder."""
-    own = os.environ.get("MOONFED_DATA")
-    return Path(own).expanduser() if own else platformdirs.user_cache_path("moonfed", appauthor=False)
-
-
-class Named(Protocol):
-    """A data set with a file in the cache."""
+class CacheEntry(Protocol):
+    """A data set that has a file in the cache."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The data set's name."""
         ...
 
     @property
     def file(self) -> str:
-        """What its file is called."""
+        """The name of its file."""
         ...
 
 
-def path_of(entry: Named) -> Path:
-    """Name the file of a data set."""
+def cache_folder() -> Path:
+    """Return the folder named by MOONFED_DATA if it is set, otherwise the user's cache folder."""
+    chosen = os.environ.get("MOONFED_DATA")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("moonfed", appauthor=False)
+
+
+def cache_path(entry: CacheEntry) -> Path:
+    """Return the path of a data set's file."""
     return cache_folder() / entry.file
 
 
-def is_here(entry: Named) -> bool:
-    """Whether the cache has a file of a data set; it is not read."""
+def is_cached(entry: CacheEntry) -> bool:
+    """Whether the cache has a data set's file; the file is not read."""
     try:
-        return path_of(entry).exists()
+        return cache_path(entry).exists()
     except OSError as error:
         raise UserError(
             f"cannot look into {cache_folder()}: {short(error)}; set MOONFED_DATA to another folder"
         ) from None
 
 
-def load(entry: Entry) -> Dataset:
-    """Load a data set from the cache."""
+def load_images(entry: ImageEntry) -> Dataset:
+    """Load an image data set from the cache."""
     tensors, _ = _read(entry)
     return Dataset(
         name=entry.name,
@@ -74,33 +74,33 @@ def load(entry: Entry) -> Dataset:
     )
 
 
-def store(entry: Entry, pictures: Pictures, source: str, verified: str) -> Path:
-    """Write verified pictures to the cache."""
-    path = path_of(entry)
-    tensors = {k: torch.from_numpy(np.require(v, requirements=["C", "W"])) for k, v in pictures._asdict().items()}
+def store_images(entry: ImageEntry, images: ImageArrays, source: str, verified: str) -> Path:
+    """Write verified images to the cache."""
+    path = cache_path(entry)
+    tensors = {k: torch.from_numpy(np.require(v, requirements=["C", "W"])) for k, v in images._asdict().items()}
     tensors |= {k: v.long() for k, v in tensors.items() if k.endswith("_labels")}
-    facts = {"format": FORMAT, "source": source, "verified": verified}
-    with writing(path):
+    facts = {"format": CACHE_FORMAT, "source": source, "verified": verified}
+    with explain_write_errors(path):
         write_whole(path, tensor_bytes(path.name, tensors, facts))
     return path
 
 
-def recheck(entry: Entry) -> dict[str, str]:
-    """Read a cached file in full, verify it as if it had just come, and return how it was verified and from where."""
+def recheck_images(entry: ImageEntry) -> dict[str, str]:
+    """Read a cached file in full, verify it like a new download, and return its source and how it was verified."""
     tensors, facts = _read(entry)
     arrays = {k: v.to(torch.uint8).numpy() for k, v in tensors.items()}
     try:
-        verify(entry, Pictures(**arrays))
+        verify_images(entry, ImageArrays(**arrays))
     except SourceError as error:
-        raise again(entry.name, f"{path_of(entry)} is damaged: {error}") from None
+        raise get_again_error(entry.name, f"{cache_path(entry)} is damaged: {error}") from None
     return facts
 
 
 @contextmanager
-def held(entry: Named) -> Iterator[None]:
-    """Keep other processes from getting the same data set; the system lets go when this one dies, however it dies."""
+def cache_lock(entry: CacheEntry) -> Iterator[None]:
+    """Keep other processes from getting the same data set; the system releases the lock when this process ends."""
     path = cache_folder() / f".{entry.name}.lock"
-    with writing(path):
+    with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("w")
     with lock:
@@ -115,29 +115,34 @@ def held(entry: Named) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Say in one line why a file of the cache cannot be written."""
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn a failure to write to the cache into an error of one line."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "free some space, then give the same command again" if full else "set MOONFED_DATA to another folder"
+        advice = "free some space, then repeat the command" if full else "set MOONFED_DATA to another folder"
         raise RunFailed(f"cannot write {path}: {short(error)}; {advice}") from None
 
 
-def _read(entry: Entry) -> tuple[Tensors, dict[str, str]]:
-    path = path_of(entry)
-    if not is_here(entry):
-        raise UserError(f"{entry.name} is not on this machine yet; get it with: moonfed data get {entry.name}")
+def not_cached_error(name: str) -> UserError:
+    """Make the error for a data set that is not in the cache."""
+    return UserError(f"{name} is not on this machine yet; get it with: moonfed data get {name}")
+
+
+def get_again_error(name: str, problem: str) -> UserError:
+    """Make the error for a cached file that cannot be used."""
+    return UserError(f"{problem}; get it again with: moonfed data get {name}")
+
+
+def _read(entry: ImageEntry) -> tuple[Tensors, dict[str, str]]:
+    path = cache_path(entry)
+    if not is_cached(entry):
+        raise not_cached_error(entry.name)
     try:
         tensors, facts = read_tensors(path)
     except UserError as error:
-        raise again(entry.name, str(error)) from None
-    if facts.get("format") != FORMAT or set(tensors) != set(Pictures._fields):
-        raise again(entry.name, f"{path} was written by another version of moonfed")
+        raise get_again_error(entry.name, str(error)) from None
+    if facts.get("format") != CACHE_FORMAT or set(tensors) != set(ImageArrays._fields):
+        raise get_again_error(entry.name, f"{path} was written by another version of moonfed")
     return tensors, facts
-
-
-def again(name: str, problem: str) -> UserError:
-    """Make the error for a file that is of no use any more."""
-    return UserError(f"{problem}; get it again with: moonfed data get {name}")

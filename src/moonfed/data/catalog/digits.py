@@ -1,4 +1,4 @@
-"""The embedded data: scikit-learn's 1,797 real handwritten digits, 8x8 pixels, 17 grey levels."""
+"""The built-in data set: scikit-learn's 1,797 handwritten digits, 8x8 pixels, 17 grey levels."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import torch
 
 from moonfed.data.dataset import Dataset, Recipe
 
-# The rows lie in the order of the 14 forms they were written on, by 13 writers; the last three forms, from this row
-# on, are the test set, so that the model is judged on forms it has not seen.
+# The rows are in the order of the 14 forms they were written on, by 13 writers. The last three forms, from this row on,
+# are the test set, so the model is tested on forms it has not seen.
 FIRST_TEST_ROW = 1415
 
 

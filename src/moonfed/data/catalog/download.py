@@ -1,6 +1,7 @@
-"""One file over HTTP: in pieces that survive an interruption, and never taken without its checksum."""
+"""Downloads one file over HTTP: resumes after an interruption, and accepts the file only by its checksum."""
 
 import hashlib
+import logging
 import os
 import time
 import urllib.error
@@ -13,71 +14,72 @@ from urllib.parse import urlsplit
 
 from moonfed import __version__
 from moonfed.core.files import short
-from moonfed.data.catalog.cache import writing
-from moonfed.data.catalog.monitor import SourceError, Watch
+from moonfed.data.catalog.cache import explain_write_errors
+from moonfed.data.catalog.monitor import SourceError, TransferMonitor
 
-CHUNK = 1 << 18
+CHUNK_BYTES = 1 << 18
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class File:
-    """A file at its home."""
+class RemoteFile:
+    """A file on a web server."""
 
     url: str
     md5: str
-    size: int  # bytes, as published: for the progress, and twice of it is the most that is taken
+    size: int  # bytes, as published: shown as progress, and a reply of more than twice this size is refused
 
     @property
     def name(self) -> str:
-        """The file's own name."""
+        """The file's name."""
         return urlsplit(self.url).path.rpartition("/")[2]
 
 
-class Patience(NamedTuple):
-    """How long to hope for an answer."""
+class RetryPolicy(NamedTuple):
+    """How often and how long a server is asked."""
 
     tries: int = 5
     timeout: float = 30.0  # seconds without a byte
-    pause: float = 1.0  # seconds before the second try, doubled with every other
+    pause: float = 1.0  # seconds before the second try, doubled before each further one
 
 
-class _Broken(Exception):
-    """Why a try ended, and whether another may do better."""
+class _TransferError(Exception):
+    """A try failed; `retry` tells whether another one may succeed."""
 
-    def __init__(self, reason: str, again: bool) -> None:
+    def __init__(self, reason: str, retry: bool) -> None:
         super().__init__(reason)
-        self.again = again
+        self.retry = retry
 
 
-def fetch(file: File, folder: Path, watch: Watch, patience: Patience) -> Path:
-    """Fetch a file into a folder, going on from what an earlier try left there."""
+def download(file: RemoteFile, folder: Path, monitor: TransferMonitor, policy: RetryPolicy) -> Path:
+    """Download a file into a folder, resuming from the part that an earlier try left there."""
     target, part = folder / file.name, folder / f"{file.name}.part"
-    with writing(target):
+    with explain_write_errors(target):
         folder.mkdir(parents=True, exist_ok=True)
         if target.exists():
             if md5_of(target) == file.md5:
                 return target
             target.unlink()
-        broken = 0
+        failures = 0
         while True:
-            began = part.stat().st_size if part.exists() else 0
+            start = part.stat().st_size if part.exists() else 0
             try:
-                _pull(file, part, began, watch, patience.timeout)
-            except _Broken as error:
-                broken += 1
-                if not error.again or broken >= patience.tries:
+                _download_rest(file, part, start, monitor, policy.timeout)
+            except _TransferError as error:
+                failures += 1
+                if not error.retry or failures >= policy.tries:
                     raise SourceError(f"{file.name}: {error}") from None
-                watch.said(f"{file.name}: {error}; trying again")
-                time.sleep(patience.pause * 2 ** (broken - 1))
+                logger.info("%s: %s; trying again", file.name, error)
+                time.sleep(policy.pause * 2 ** (failures - 1))
                 continue
-            found = md5_of(part)
-            if found == file.md5:
+            md5 = md5_of(part)
+            if md5 == file.md5:
                 os.replace(part, target)
                 return target
             part.unlink()
-            if not began:
-                raise SourceError(f"{file.name}: something else came: md5 {found}, needed {file.md5}")
-            watch.said(f"{file.name}: the pieces do not fit together; starting over")
+            if not start:
+                raise SourceError(f"{file.name} is a different file: its md5 is {md5}, expected {file.md5}")
+            logger.info("%s: the resumed download has a wrong checksum; starting over", file.name)
 
 
 def md5_of(path: Path) -> str:
@@ -86,55 +88,55 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _pull(file: File, part: Path, began: int, watch: Watch, timeout: float) -> None:
-    """Append to the partial file what is missing; its checksum is for the caller to judge."""
-    reply = _ask(file, began, timeout)
+def _download_rest(file: RemoteFile, part: Path, start: int, monitor: TransferMonitor, timeout: float) -> None:
+    """Append the missing bytes to the partial file; the caller checks the checksum."""
+    reply = _request(file, start, timeout)
     if reply is None:
         return
     with reply:
-        if reply.status == 206 and not reply.headers.get("Content-Range", "").startswith(f"bytes {began}-"):
+        if reply.status == 206 and not reply.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             part.unlink(missing_ok=True)
-            raise _Broken("another piece came than the one asked for", again=True)
-        done = began if reply.status == 206 else 0  # 200: a server that knows no pieces starts from the beginning
+            raise _TransferError("the server sent another range than the requested one", retry=True)
+        done = start if reply.status == 206 else 0  # 200: the server ignores ranges and sends the whole file
         length = reply.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
         if (total or 0) > 2 * file.size:
-            raise _Broken(f"{total:,} bytes are offered, {file.size:,} were expected", again=False)
+            raise _TransferError(f"the server offers {total:,} bytes, expected {file.size:,}", retry=False)
         with part.open("ab" if done else "wb") as out:
-            while done <= 2 * file.size and (chunk := _chunk(reply)):
+            while done <= 2 * file.size and (chunk := _read_chunk(reply)):
                 out.write(chunk)
                 done += len(chunk)
-                watch.moved(file.name, done, total or file.size, "bytes")
+                monitor.update(file.name, done, total or file.size, "bytes")
     if done > 2 * file.size:
         part.unlink()
-        raise _Broken(f"more than {done:,} bytes came, {file.size:,} were expected", again=False)
+        raise _TransferError(f"the server sent more than {done:,} bytes, expected {file.size:,}", retry=False)
     if total is not None and done < total:
-        raise _Broken(f"the connection broke off after {done:,} of {total:,} bytes", again=True)
+        raise _TransferError(f"the connection was lost after {done:,} of {total:,} bytes", retry=True)
 
 
-def _ask(file: File, began: int, timeout: float) -> HTTPResponse | None:
-    """Ask for a file from a byte on; None if there is nothing beyond that byte."""
+def _request(file: RemoteFile, start: int, timeout: float) -> HTTPResponse | None:
+    """Request a file from a byte onwards; None if there is nothing beyond that byte."""
     headers = {"User-Agent": f"moonfed/{__version__}", "Accept-Encoding": "identity"}
-    if began:
-        headers["Range"] = f"bytes={began}-"
+    if start:
+        headers["Range"] = f"bytes={start}-"
     try:
         return urllib.request.urlopen(urllib.request.Request(file.url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and began:
+        if error.code == 416 and start:
             return None
-        again = error.code >= 500 or error.code in (408, 429)
-        raise _Broken(f"the server answers {error.code} {error.reason}", again) from None
+        retry = error.code >= 500 or error.code in (408, 429)
+        raise _TransferError(f"the server answers {error.code} {error.reason}", retry) from None
     except (HTTPException, OSError) as error:
-        # A host that has never answered is not asked twice: the next source may be nearer.
-        raise _Broken(f"no answer ({_reason(error)})", again=began > 0) from None
+        # A host that has never answered is not asked twice: the next source may be reachable.
+        raise _TransferError(f"no answer ({_reason(error)})", retry=start > 0) from None
 
 
-def _chunk(reply: HTTPResponse) -> bytes:
+def _read_chunk(reply: HTTPResponse) -> bytes:
     try:
-        return reply.read1(CHUNK)
+        return reply.read1(CHUNK_BYTES)
     except (HTTPException, OSError) as error:
-        raise _Broken(f"the connection broke off ({_reason(error)})", again=True) from None
+        raise _TransferError(f"the connection was lost ({_reason(error)})", retry=True) from None
 
 
 def _reason(error: Exception) -> str:

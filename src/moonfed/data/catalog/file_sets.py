@@ -1,4 +1,4 @@
-"""Data sets that are no pictures: each lies in the cache as one file, with what is known of it beside it."""
+"""Data sets other than images: each is one file in the cache, with its source in a second file."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,21 +7,21 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json, write_json, write_whole
-from moonfed.data.catalog.cache import again, is_here, path_of, writing
+from moonfed.data.catalog.cache import cache_path, explain_write_errors, get_again_error, is_cached, not_cached_error
 from moonfed.data.catalog.monitor import SourceError
-from moonfed.data.catalog.spoken_digits import digest_of, load_spoken
+from moonfed.data.catalog.spoken_digits import load_spoken_digits, recordings_digest
 from moonfed.data.dataset import Dataset
 from moonfed.data.readers import ReaderOptions, read_dataset
 
 
 def sha256_of(content: bytes) -> str:
-    """Hash a file as it is."""
+    """Hash a file's bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A data set by name: its file, what is in it, and how it becomes a data set whose rows say whose they are."""
+    """A data set in the catalog: its file, what it contains and how it is loaded; every row names its party."""
 
     name: str
     file: str
@@ -37,7 +37,7 @@ class FileEntry:
 
 
 def _table(settings: ReaderOptions, batch: int, name: str) -> Callable[[Path], Dataset]:
-    """Read a table as anybody's own would be read."""
+    """Read a table in the same way as a user's file."""
     return lambda path: replace(read_dataset(path, settings), name=name, batch=batch)
 
 
@@ -78,51 +78,51 @@ _ENTRIES = (
         (1, 32, 32),
         21_021_000,
         "4bad61269f00d40f963e1ae349f7a250023aa6cb39ec4c83cee7da5652536db6",
-        load_spoken,
-        digest_of,
+        load_spoken_digits,
+        recordings_digest,
     ),
 )
-FILES = {entry.name: entry for entry in _ENTRIES}
+FILE_SETS = {entry.name: entry for entry in _ENTRIES}
 
 
 def load_file(entry: FileEntry) -> Dataset:
     """Load a data set from the cache."""
-    if not is_here(entry):
-        raise UserError(f"{entry.name} is not on this machine yet; get it with: moonfed data get {entry.name}")
-    return entry.load(path_of(entry))
+    if not is_cached(entry):
+        raise not_cached_error(entry.name)
+    return entry.load(cache_path(entry))
 
 
 def verify_file(entry: FileEntry, content: bytes) -> None:
-    """Refuse a file whose rows are not those of an entry."""
-    found = entry.digest(content)
-    if found != entry.sha256:
+    """Refuse a file whose rows differ from those of an entry."""
+    digest = entry.digest(content)
+    if digest != entry.sha256:
         raise SourceError(
-            f"its rows are not those of {entry.name}: SHA-256 {found[:12]}..., not {entry.sha256[:12]}..."
+            f"its rows differ from those of {entry.name}: SHA-256 is {digest[:12]}..., expected {entry.sha256[:12]}..."
         )
 
 
 def store_file(entry: FileEntry, content: bytes, source: str, verified: str) -> Path:
-    """Write a verified file to the cache, and where it came from beside it."""
-    path = path_of(entry)
-    with writing(path):
+    """Write a verified file and its source to the cache."""
+    path = cache_path(entry)
+    with explain_write_errors(path):
         write_whole(path, content)
-        write_json(_facts(entry), {"source": source, "verified": verified})
+        write_json(_metadata_path(entry), {"source": source, "verified": verified})
     return path
 
 
 def recheck_file(entry: FileEntry) -> dict[str, str]:
-    """Read a cached file in full, verify it as if it had just come, and return how it was verified and from where."""
-    if not is_here(entry):
-        raise UserError(f"{entry.name} is not on this machine yet; get it with: moonfed data get {entry.name}")
+    """Read a cached file in full, verify it like a new download, and return its source and how it was verified."""
+    if not is_cached(entry):
+        raise not_cached_error(entry.name)
     try:
-        verify_file(entry, path_of(entry).read_bytes())
-        return {k: str(v) for k, v in read_json(_facts(entry)).items()}
+        verify_file(entry, cache_path(entry).read_bytes())
+        return {k: str(v) for k, v in read_json(_metadata_path(entry)).items()}
     except (SourceError, OSError) as error:
-        raise again(entry.name, f"{path_of(entry)} is damaged: {error}") from None
+        raise get_again_error(entry.name, f"{cache_path(entry)} is damaged: {error}") from None
     except UserError as error:
-        raise again(entry.name, str(error)) from None
+        raise get_again_error(entry.name, str(error)) from None
 
 
-def _facts(entry: FileEntry) -> Path:
-    path = path_of(entry)
+def _metadata_path(entry: FileEntry) -> Path:
+    path = cache_path(entry)
     return path.with_name(f".{path.name}.json")

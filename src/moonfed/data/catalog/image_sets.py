@@ -1,4 +1,4 @@
-"""What is published about each data set: its rows, its pixel statistics, its augmentation and its checksums."""
+"""The image data sets: their published rows, pixel statistics, augmentation and checksums."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from moonfed.data.dataset import Recipe
 Pixels = NDArray[np.uint8]
 
 
-class Pictures(NamedTuple):
-    """A data set as it was read, in the official order of rows."""
+class ImageArrays(NamedTuple):
+    """The rows of a data set, in the official order."""
 
     train_images: Pixels  # [row, channel, height, width]
     train_labels: Pixels  # [row]
@@ -24,8 +24,8 @@ class Pictures(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A data set by name: what it must be when it arrives, and how it is used."""
+class ImageEntry:
+    """A data set in the catalog: how a download is verified, and how the rows are used."""
 
     name: str
     train: int  # rows
@@ -35,27 +35,27 @@ class Entry:
     mean: tuple[float, ...]  # per channel, in pixel units
     std: tuple[float, ...]
     recipe: Recipe
-    digests: Mapping[str, str] | None = None  # SHA-256 of the uint8 arrays, pictures as [row, height, width, channel]
+    digests: Mapping[str, str] | None = None  # SHA-256 of the uint8 arrays, images as [row, height, width, channel]
     batch: int = 64
-    encoder: str = "cnn"  # the published one
+    encoder: str = "cnn"  # the paper's encoder
 
     @property
     def file(self) -> str:
-        """Its file in the cache."""
+        """The name of its file in the cache."""
         return f"{self.name}.safetensors"
 
     @property
     def size(self) -> int:
-        """Bytes of the pictures and labels in the cache."""
+        """Bytes of the images and labels in the cache."""
         return (self.train + self.test) * (int(np.prod(self.shape)) + 8)
 
 
-def _of_255(*fractions: float) -> tuple[float, ...]:
+def _in_pixel_units(*fractions: float) -> tuple[float, ...]:
     return tuple(255 * fraction for fraction in fractions)
 
 
 _ENTRIES = (
-    Entry(
+    ImageEntry(
         "cifar10",
         50_000,
         10_000,
@@ -71,14 +71,14 @@ _ENTRIES = (
             "test_labels": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
         },
     ),
-    Entry(
+    ImageEntry(
         "cifar100",
         50_000,
         10_000,
         100,
         (3, 32, 32),
-        _of_255(0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
-        _of_255(0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
+        _in_pixel_units(0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
+        _in_pixel_units(0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
         Recipe(pad=4, flip=True, rotate=15.0),
         {
             "train_images": "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
@@ -88,18 +88,18 @@ _ENTRIES = (
         },
         encoder="resnet50",
     ),
-    Entry(  # no digests: what a JPEG decodes to depends on the decoder
+    ImageEntry(  # no digests: the pixels of a JPEG depend on the decoder
         "tinyimagenet",
         100_000,
         10_000,
         200,
         (3, 64, 64),
-        _of_255(0.5, 0.5, 0.5),
-        _of_255(0.5, 0.5, 0.5),
+        _in_pixel_units(0.5, 0.5, 0.5),
+        _in_pixel_units(0.5, 0.5, 0.5),
         Recipe(),
         encoder="resnet50",
     ),
-    Entry(  # not in the paper; mean and deviation are those of the training pixels
+    ImageEntry(  # not in the paper; mean and deviation are those of the training pixels
         "fashionmnist",
         60_000,
         10_000,
@@ -116,30 +116,34 @@ _ENTRIES = (
         },
     ),
 )
-CATALOGUE = {entry.name: entry for entry in _ENTRIES}
+IMAGE_SETS = {entry.name: entry for entry in _ENTRIES}
 
 
-def verify(entry: Entry, pictures: Pictures) -> None:
-    """Refuse pictures that are not those of an entry: counted, and hashed where hashes are published."""
+def verify_images(entry: ImageEntry, images: ImageArrays) -> None:
+    """Refuse images that are not those of an entry: rows are counted, and hashed where digests are published."""
     for split, rows in (("train", entry.train), ("test", entry.test)):
-        images, labels = (getattr(pictures, f"{split}_{part}") for part in ("images", "labels"))
-        if images.shape[1:] != entry.shape:
-            raise SourceError(f"pictures of {_times(images.shape[1:])} came, {entry.name} has {_times(entry.shape)}")
-        if (len(images), len(labels)) != (rows, rows):
-            raise SourceError(f"{len(images):,} {split} rows came, {entry.name} has {rows:,}")
+        pixels, labels = (getattr(images, f"{split}_{part}") for part in ("images", "labels"))
+        if pixels.shape[1:] != entry.shape:
+            shape, expected = _format_shape(pixels.shape[1:]), _format_shape(entry.shape)
+            raise SourceError(f"its images are {shape}, those of {entry.name} are {expected}")
+        if (len(pixels), len(labels)) != (rows, rows):
+            raise SourceError(f"it has {len(pixels):,} {split} rows, {entry.name} has {rows:,}")
         if len(labels) and (int(labels.max()) >= entry.classes or len(np.unique(labels)) != entry.classes):
-            raise SourceError(f"the {split} rows are not of the {entry.classes} classes of {entry.name}")
-    for part, digest in (entry.digests or {}).items():
-        found = digest_of(getattr(pictures, part))
-        if found != digest:
-            raise SourceError(f"{part} are not those of {entry.name}: SHA-256 {found[:12]}..., needed {digest[:12]}...")
+            raise SourceError(f"its {split} rows do not have the {entry.classes} classes of {entry.name}")
+    for part, expected in (entry.digests or {}).items():
+        digest = array_digest(getattr(images, part))
+        if digest != expected:
+            raise SourceError(
+                f"its {part} differ from those of {entry.name}: "
+                f"SHA-256 is {digest[:12]}..., expected {expected[:12]}..."
+            )
 
 
-def digest_of(array: Pixels) -> str:
-    """Hash labels as they are, and pictures as [row, height, width, channel]."""
+def array_digest(array: Pixels) -> str:
+    """Hash labels unchanged, and images as [row, height, width, channel]."""
     published = array if array.ndim == 1 else array.transpose(0, 2, 3, 1)
     return hashlib.sha256(np.ascontiguousarray(published).reshape(-1).data).hexdigest()
 
 
-def _times(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(str(n) for n in shape)

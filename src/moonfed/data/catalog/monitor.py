@@ -1,18 +1,15 @@
-"""What a source says while it works: how far it is, what it notices, and why it failed."""
-
-from collections.abc import Callable
-from typing import NamedTuple
+"""Progress of a transfer, and the error of a source that fails."""
 
 
-class Watch(NamedTuple):
-    """Two ears: moved(what, done, total, unit), with total 0 if nobody knows it; and said(line)."""
+class TransferMonitor:
+    """Receives the progress of downloading and converting; this base class ignores it."""
 
-    moved: Callable[[str, int, int, str], None] = lambda what, done, total, unit: None
-    said: Callable[[str], None] = lambda line: None
+    def update(self, what: str, done: int, total: int, unit: str) -> None:
+        """Take note that `done` of `total` units are complete; a total of 0 means that it is unknown."""
 
 
-QUIET = Watch()
+SILENT = TransferMonitor()
 
 
 class SourceError(Exception):
-    """Why a source did not give a data set, in one line; the next source may."""
+    """A source failed to provide a data set, for a reason of one line; the next source is tried."""

@@ -1,5 +1,6 @@
-"""Getting a data set: from the first place that gives it, verified, into the cache."""
+"""Gets a data set from the first source that provides it, verifies it and stores it in the cache."""
 
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -7,140 +8,150 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.data.catalog.cache import cache_folder, held, is_here, path_of, recheck, store, writing
+from moonfed.data.catalog.cache import (
+    cache_folder,
+    cache_lock,
+    cache_path,
+    explain_write_errors,
+    is_cached,
+    recheck_images,
+    store_images,
+)
 from moonfed.data.catalog.download import md5_of
 from moonfed.data.catalog.file_sets import FileEntry, recheck_file, store_file, verify_file
-from moonfed.data.catalog.image_sets import Entry, Pictures, verify
-from moonfed.data.catalog.monitor import SourceError, Watch
-from moonfed.data.catalog.sources import Origin, Web
+from moonfed.data.catalog.image_sets import ImageArrays, ImageEntry, verify_images
+from moonfed.data.catalog.monitor import SourceError, TransferMonitor
+from moonfed.data.catalog.sources import Origin, WebSource
 
 BY_ROWS = "SHA-256 of every row"
-BY_DIGEST, BY_ARCHIVE, BY_COUNT = "SHA-256 of every picture and label", "md5 of the official archive", "row counts only"
+BY_DIGEST, BY_ARCHIVE, BY_COUNT = "SHA-256 of every image and label", "md5 of the official archive", "row counts only"
 
-
-Content = Pictures | bytes
+Content = ImageArrays | bytes
+logger = logging.getLogger(__name__)
 
 
 class Receipt(NamedTuple):
-    """What has been got."""
+    """A data set in the cache: its file, its source and how it was verified."""
 
     path: Path
     source: str
     verified: str
-    before: bool  # whether it was here already
+    was_cached: bool
 
 
-def obtain(origin: Origin, given: Path | None, watch: Watch) -> Receipt:
-    """Get a data set from a path of the user's, or from the first of its sources that gives it."""
+def obtain(origin: Origin, path: Path | None, monitor: TransferMonitor) -> Receipt:
+    """Get a data set from the user's path, or from the first of its sources that provides it."""
     entry = origin.entry
-    if given is not None and not given.exists():
-        raise UserError(f"--from needs the official archive or folder of {entry.name}, there is no {given}")
-    with held(entry):
-        if is_here(entry):
+    if path is not None and not path.exists():
+        raise UserError(f"--from needs the official archive or folder of {entry.name}, {path} does not exist")
+    with cache_lock(entry):
+        if is_cached(entry):
             try:
-                facts = checked(entry)
-                return Receipt(path_of(entry), facts["source"], facts["verified"], before=True)
+                facts = verify_cached(entry)
+                return Receipt(cache_path(entry), facts["source"], facts["verified"], was_cached=True)
             except UserError as error:
-                watch.said(str(error).partition(";")[0])
-        if given is not None:
-            pictures, source, verified = _from_path(origin, given, watch)
+                logger.warning("%s", str(error).partition(";")[0])
+        if path is not None:
+            content, source, verified = _read_path(origin, path, monitor)
         else:
-            pictures, source, verified = _from_sources(origin, watch)
-        path = _stored(entry, pictures, source, verified)
-        shutil.rmtree(_downloads(entry), ignore_errors=True)
-    return Receipt(path, source, verified, before=False)
+            content, source, verified = _try_sources(origin, monitor)
+        file = _store(entry, content, source, verified)
+        shutil.rmtree(_download_folder(entry), ignore_errors=True)
+    return Receipt(file, source, verified, was_cached=False)
 
 
-def checked(entry: Entry | FileEntry) -> dict[str, str]:
-    """Read what is in the cache of a data set in full, and verify it."""
-    return recheck_file(entry) if isinstance(entry, FileEntry) else recheck(entry)
+def verify_cached(entry: ImageEntry | FileEntry) -> dict[str, str]:
+    """Read a data set's cached file in full and verify it; return its source and how it was verified."""
+    return recheck_file(entry) if isinstance(entry, FileEntry) else recheck_images(entry)
 
 
-def _verified(entry: Entry | FileEntry, content: Content) -> str | None:
-    """Refuse what is not the data set; say how it is known to be, unless rows were only counted."""
+def cache_state(entry: ImageEntry | FileEntry) -> dict[str, Any]:
+    """Describe whether a data set is in the cache, without reading it."""
+    path, downloads = cache_path(entry), _download_folder(entry)
+    if is_cached(entry):
+        return {"state": "here", "path": str(path), "bytes": path.stat().st_size}
+    partial = sum(file.stat().st_size for file in downloads.glob("*") if file.is_file())
+    return {"state": "begun" if partial else "not here", "path": None, "bytes": partial}
+
+
+def _verify(entry: ImageEntry | FileEntry, content: Content) -> str | None:
+    """Refuse content that is not the data set; return how it was verified, None if rows were only counted."""
     if isinstance(entry, FileEntry):
         assert isinstance(content, bytes)
         verify_file(entry, content)
         return BY_ROWS
-    assert isinstance(content, Pictures)
-    verify(entry, content)
+    assert isinstance(content, ImageArrays)
+    verify_images(entry, content)
     return None if entry.digests is None else BY_DIGEST
 
 
-def _stored(entry: Entry | FileEntry, content: Content, source: str, verified: str) -> Path:
+def _store(entry: ImageEntry | FileEntry, content: Content, source: str, verified: str) -> Path:
     if isinstance(entry, FileEntry):
         assert isinstance(content, bytes)
         return store_file(entry, content, source, verified)
-    assert isinstance(content, Pictures)
-    return store(entry, content, source, verified)
+    assert isinstance(content, ImageArrays)
+    return store_images(entry, content, source, verified)
 
 
-def state_of(entry: Entry | FileEntry) -> dict[str, Any]:
-    """Say whether a data set is here, without reading it."""
-    path, downloads = path_of(entry), _downloads(entry)
-    if is_here(entry):
-        return {"state": "here", "path": str(path), "bytes": path.stat().st_size}
-    begun = sum(file.stat().st_size for file in downloads.glob("*") if file.is_file())
-    return {"state": "begun" if begun else "not here", "path": None, "bytes": begun}
-
-
-def _from_path(origin: Origin, given: Path, watch: Watch) -> tuple[Content, str, str]:
+def _read_path(origin: Origin, path: Path, monitor: TransferMonitor) -> tuple[Content, str, str]:
     try:
-        pictures = origin.read(given, watch)
-        by = _verified(origin.entry, pictures)
-        known = {file.md5 for source in origin.sources if isinstance(source, Web) for file in source.files}
-        whole = by is None and given.is_file() and md5_of(given) in known
+        content = origin.read(path, monitor)
+        verified = _verify(origin.entry, content)
+        official = {file.md5 for source in origin.sources if isinstance(source, WebSource) for file in source.files}
+        is_official = verified is None and path.is_file() and md5_of(path) in official
     except (SourceError, OSError) as error:
-        raise UserError(f"{given} is not {origin.entry.name} in its official form: {error}") from None
-    if by is not None:
-        return pictures, str(given), by
-    if not whole:
-        watch.said(
-            f"the rows and classes in {given} are complete, but whether every picture is the official one cannot be "
-            "checked: only the official archive has a checksum"
+        raise UserError(f"{path} is not {origin.entry.name} in its official form: {error}") from None
+    if verified is not None:
+        return content, str(path), verified
+    if not is_official:
+        logger.warning(
+            "%s has all rows and classes, but its images cannot be verified: only the official archive has a checksum",
+            path,
         )
-    return pictures, str(given), BY_ARCHIVE if whole else BY_COUNT
+    return content, str(path), BY_ARCHIVE if is_official else BY_COUNT
 
 
-def _from_sources(origin: Origin, watch: Watch) -> tuple[Content, str, str]:
+def _try_sources(origin: Origin, monitor: TransferMonitor) -> tuple[Content, str, str]:
     entry = origin.entry
     reasons: list[str] = []
     if not origin.sources:
-        raise UserError(f"{entry.name} cannot be got by itself; bring {origin.by_hand} and say where it is with --from")
+        raise UserError(
+            f"{entry.name} has no automatic source; download {origin.by_hand} and name its path with --from"
+        )
     for source, following in zip(origin.sources, (*origin.sources[1:], None), strict=True):
         try:
-            with _folders(entry) as (folder, passing):
-                pictures = source.read(source.bring(folder, passing, watch), watch)
-            by = _verified(entry, pictures)
+            with _download_folders(entry) as (folder, scratch):
+                content = source.read(source.fetch(folder, scratch, monitor), monitor)
+            verified = _verify(entry, content)
         except SourceError as error:
             reasons.append(f"{source.title}: {error}")
             if following is not None:
-                watch.said(f"{reasons[-1]}; trying {following.title}")
+                logger.info("%s; trying %s", reasons[-1], following.title)
             continue
-        if by is not None:
-            return pictures, source.title, by
-        return pictures, source.title, BY_ARCHIVE if isinstance(source, Web) else BY_COUNT
+        if verified is not None:
+            return content, source.title, verified
+        return content, source.title, BY_ARCHIVE if isinstance(source, WebSource) else BY_COUNT
     raise RunFailed(
-        f"{entry.name} could not be got ({'; '.join(reasons)}); try again later, or use --from with its official "
+        f"no source provided {entry.name} ({'; '.join(reasons)}); try again later, or use --from with its official "
         "archive or folder"
     )
 
 
 @contextmanager
-def _folders(entry: Entry | FileEntry) -> Iterator[tuple[Path, Path]]:
-    """Make a folder for what is fetched in pieces, and in it an empty one for what cannot be continued."""
-    folder = _downloads(entry)
-    passing = folder / "passing"
-    with writing(folder):
-        shutil.rmtree(passing, ignore_errors=True)
-        passing.mkdir(parents=True)
+def _download_folders(entry: ImageEntry | FileEntry) -> Iterator[tuple[Path, Path]]:
+    """Make a folder for downloads that can be resumed, and in it an empty one for those that cannot."""
+    folder = _download_folder(entry)
+    scratch = folder / "scratch"
+    with explain_write_errors(folder):
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
     try:
-        yield folder, passing
+        yield folder, scratch
     finally:
-        shutil.rmtree(passing, ignore_errors=True)
-        with suppress(OSError):  # it is kept if something is in it that can be continued
+        shutil.rmtree(scratch, ignore_errors=True)
+        with suppress(OSError):  # it stays if it contains a partial download
             folder.rmdir()
 
 
-def _downloads(entry: Entry | FileEntry) -> Path:
+def _download_folder(entry: ImageEntry | FileEntry) -> Path:
     return cache_folder() / f"{entry.name}.download"

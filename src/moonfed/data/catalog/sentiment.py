@@ -1,44 +1,44 @@
-"""Sentences of four sites with the mean rating of twenty people, from the package vaderSentiment."""
+"""Sentences from four sites with the mean rating of twenty people, from the package vaderSentiment."""
 
 import csv
 import io
 from pathlib import Path
 
 from moonfed.data.catalog.archive import read_tar
-from moonfed.data.catalog.monitor import QUIET, SourceError, Watch
+from moonfed.data.catalog.monitor import SILENT, SourceError, TransferMonitor
 
-INNER = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
+INNER_ARCHIVE = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
 SITES = {
     "amazon": "amazonReviewSnippets",
     "movies": "movieReviewSnippets",
     "nytimes": "nytEditorialSnippets",
     "tweets": "tweets",
 }
-MOST = 10 << 20  # bytes of one file, more than any has
-CUT = 0.5  # ratings go from -4 to 4: up to minus this is negative, from this on positive
+MAX_FILE_BYTES = 10 << 20  # the files are smaller
+RATING_CUT = 0.5  # ratings range from -4 to 4: up to -0.5 is negative, from 0.5 on positive
 
 
-def read_sentiment(path: Path, watch: Watch = QUIET) -> bytes:
+def read_sentiment(path: Path, monitor: TransferMonitor = SILENT) -> bytes:
     """Make the table of sentences from the package's archive, or from the archive inside it."""
     names = {site: f"hutto_ICWSM_2014/{name}_GroundTruth.txt" for site, name in SITES.items()}
     if path.name.startswith("hutto"):
-        found = read_tar(path, dict.fromkeys(names.values(), MOST))
+        files = read_tar(path, dict.fromkeys(names.values(), MAX_FILE_BYTES))
     else:
-        inner = io.BytesIO(read_tar(path, {INNER: MOST})[INNER])
-        found = read_tar(inner, dict.fromkeys(names.values(), MOST))
+        inner = io.BytesIO(read_tar(path, {INNER_ARCHIVE: MAX_FILE_BYTES})[INNER_ARCHIVE])
+        files = read_tar(inner, dict.fromkeys(names.values(), MAX_FILE_BYTES))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("site", "sentiment", "text"))
     for site, name in names.items():
         try:
-            writer.writerows((site, *_sentence(line)) for line in found[name].decode().splitlines())
+            writer.writerows((site, *_parse_line(line)) for line in files[name].decode().splitlines())
         except ValueError as error:
             raise SourceError(f"{name} is not a file of ratings: {error}") from None
     return out.getvalue().encode()
 
 
-def _sentence(line: str) -> tuple[str, str]:
-    """Read a line: number, rating, sentence."""
+def _parse_line(line: str) -> tuple[str, str]:
+    """Turn a line of number, rating and sentence into class and sentence."""
     _, rating, text = line.split("\t")
     value = float(rating)
-    return "negative" if value <= -CUT else "positive" if value >= CUT else "neutral", text.strip()
+    return "negative" if value <= -RATING_CUT else "positive" if value >= RATING_CUT else "neutral", text.strip()

@@ -1,5 +1,6 @@
-"""From a path and a few settings to a data set."""
+"""Makes a data set of a file or folder: reads it, rejects bad rows, holds out test rows and encodes all of them."""
 
+import logging
 import math
 import os
 import re
@@ -16,21 +17,20 @@ from torch import Tensor
 
 from moonfed.core.errors import UserError
 from moonfed.data.dataset import Dataset
-from moonfed.data.readers import csv_table as table
-from moonfed.data.readers import vocabulary as words
+from moonfed.data.readers import csv_table, vocabulary
 from moonfed.data.readers.arrow import is_hugging_face
-from moonfed.data.readers.columns import MANY
-from moonfed.data.readers.dispatch import read
-from moonfed.data.readers.encoding import Encoding, encode, fit, read_encoding, told
+from moonfed.data.readers.columns import MAX_SAFE_VALUES
+from moonfed.data.readers.dispatch import read_rows
+from moonfed.data.readers.encoding import Encoding, describe, encode, fit, read_encoding
 from moonfed.data.readers.holdout import hold_out
-from moonfed.data.readers.limits import Say
-from moonfed.data.readers.options import PICTURES, SOUND, TEXT, ReaderOptions
-from moonfed.data.readers.raw_rows import Found, clear, skipped
+from moonfed.data.readers.options import AUDIO, IMAGES, TEXT, ReaderOptions
+from moonfed.data.readers.raw_rows import RawRows, reject_bad_rows, skipped_record
 
-SMALL, SMALL_BATCH, BATCH = 5_000, 16, 64  # training rows below which batches are small
+SMALL_ROWS, SMALL_BATCH, BATCH = 5_000, 16, 64  # below that many training rows the default batch is small
+logger = logging.getLogger(__name__)
 
 
-def name_of(path: str) -> str:
+def dataset_name(path: str) -> str:
     """Name a data set after its file or folder."""
     last = os.path.basename(os.path.abspath(path)).rsplit(".", 1)[0]
     return re.sub(r"[^\w.-]+", "-", last)[:40].strip("-.") or "data"
@@ -38,131 +38,135 @@ def name_of(path: str) -> str:
 
 def read_dataset(
     path: str | Path,
-    settings: ReaderOptions = ReaderOptions(),  # noqa: B008 (frozen)
-    say: Say = lambda line: None,
+    options: ReaderOptions = ReaderOptions(),  # noqa: B008 (frozen)
     encoding: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Read data of one's own and make a data set of it.
+    """Read a user's file or folder as a data set; the encoding is learned from its training rows unless given."""
+    shared = None if encoding is None else read_encoding(encoding)
+    rows = read_rows(Path(path), options, shared.schema if shared else None)
+    data = assemble(rows, str(path), options, shared)
+    log_summary(rows, data, options)
+    return data
 
-    With an encoding, a site's rows become what those of the others became; without, it is learned from training rows.
-    """
-    known = None if encoding is None else read_encoding(encoding)
-    found = read(Path(path), settings, say, known.scheme if known else None)
-    return assemble(found, str(path), settings, say, known)
 
-
-def assemble(found: Found, path: str, settings: ReaderOptions, say: Say, known: Encoding | None = None) -> Dataset:
-    """Make a data set of rows that were read: refuse or leave out bad ones, hold out some, encode them all."""
-    whole = clear(_with_room(found, known), settings.skip_bad_rows)
+def assemble(rows: RawRows, path: str, options: ReaderOptions, shared: Encoding | None = None) -> Dataset:
+    """Make a data set of raw rows: reject or skip bad ones, hold out test rows, encode them all."""
+    whole = reject_bad_rows(_remove_unusable(rows, shared), options.skip_bad_rows)
     if not len(whole):
-        raise UserError(f"{found.name} has no rows" + (" that can be used" if whole.bad else ""))
-    classes = known.classes if known else ordered(whole.labels or [])
+        raise UserError(f"{rows.name} has no {'usable ' if whole.bad else ''}rows")
+    classes = shared.classes if shared else sort_names(whole.labels or [])
     if len(classes) < 2:
-        only = ", ".join(classes)
-        raise UserError(f'{found.name} has one class only, "{only}"; a classifier needs two or more')
-    if not known and len(classes) > MANY and 2 * len(classes) > len(whole):
+        raise UserError(f'{rows.name} has only one class, "{", ".join(classes)}"; a classifier needs two or more')
+    if not shared and len(classes) > MAX_SAFE_VALUES and 2 * len(classes) > len(whole):
         raise UserError(
-            f"{found.name}: the label has {len(classes):,} different values in {len(whole):,} rows, too many for "
-            "classes; a classifier needs a few names: is it the right column?"
+            f"{rows.name}: the label has {len(classes):,} different values in {len(whole):,} rows, too many for "
+            "classes; is it the right column?"
         )
-    parties = known.parties if known else ordered(whole.parties or [])
-    train, test = _parted(whole, settings, say, classes, parties)
-    made = known or Encoding(
-        train.kind, settings.label, settings.party, settings.text, classes, parties, train.scheme, fit(train, settings)
+    parties = shared.parties if shared else sort_names(whole.parties or [])
+    train, test = _split_test(whole, options, classes, parties)
+    encoding = shared or Encoding(
+        train.kind, options.label, options.party, options.text, classes, parties, train.schema, fit(train, options)
     )
-    data = dataset_of(name_of(path), train, test, made)
-    held = settings.test is None and found.test is None
-    for line in (*train.notes, *(() if held else test.notes)):
-        say(line)
-    by = f", {len(parties)} parties" if parties else ""
-    say(
-        f"{found.name}: {len(train):,} training rows and {len(test):,} test rows "
-        f"({'held out' if held else test.name}), {told(made)}, {len(classes)} classes{by}"
-    )
-    facts = {"path": path, "kind": train.kind, "skipped": skipped(whole, None if held else test)}
-    return replace(data, encoding=made.as_json(), source=facts)
+    data = build_dataset(dataset_name(path), train, test, encoding)
+    skipped = skipped_record(whole, None if is_held_out(rows, options) else test)
+    return replace(data, encoding=encoding.as_json(), source={"path": path, "kind": train.kind, "skipped": skipped})
 
 
-def ordered(names: list[str]) -> tuple[str, ...]:
-    """Put names in order, numbers by size."""
+def is_held_out(rows: RawRows, options: ReaderOptions) -> bool:
+    """Whether test rows are held out, since neither the options nor the data name any."""
+    return options.test is None and rows.test is None
+
+
+def log_summary(rows: RawRows, data: Dataset, options: ReaderOptions) -> None:
+    """Log the size and the kind of a data set in one line."""
+    test = Path(options.test).name if options.test is not None else rows.test.name if rows.test else "held out"
+    parties = f", {len(data.party_names)} parties" if data.party_names else ""
+    inputs = describe(read_encoding(data.encoding or {}))
+    logger.info(
+        "%s: %s training rows and %s test rows (%s), %s, %d classes%s",
+        *(rows.name, f"{len(data.labels):,}", f"{len(data.test_labels):,}", test, inputs, data.classes, parties),
+    )
+
+
+def sort_names(names: list[str]) -> tuple[str, ...]:
+    """Return the different names in order, numbers by value."""
     different = set(names)
     try:
-        sizes = {name: float(name) for name in different}
+        values = {name: float(name) for name in different}
     except ValueError:
         return tuple(sorted(different))
-    if any(math.isnan(size) for size in sizes.values()):  # which is neither more nor less than any number
+    if any(math.isnan(value) for value in values.values()):  # NaN has no order
         return tuple(sorted(different))
-    return tuple(sorted(different, key=lambda name: (sizes[name], name)))
+    return tuple(sorted(different, key=lambda name: (values[name], name)))
 
 
-def _with_room(found: Found, known: Encoding | None) -> Found:
-    """Mark the only row of a party as bad, and labels that an encoding does not know."""
-    counts = Counter(found.parties or [])
+def _remove_unusable(rows: RawRows, shared: Encoding | None) -> RawRows:
+    """Remove the rows of parties with a single row, and labels that a shared encoding does not have."""
+    counts = Counter(rows.parties or [])
     bad = {
         row: f'party "{party}" has no other row, and needs two: one to train, one to test'
-        for row, party in enumerate(found.parties or [])
+        for row, party in enumerate(rows.parties or [])
         if counts[party] == 1
     }
-    return found.without(bad | (strange(found, known.classes, known.parties) if known else {}))
+    return rows.without(bad | (unseen_labels(rows, shared.classes, shared.parties) if shared else {}))
 
 
-def strange(found: Found, classes: tuple[str, ...], parties: tuple[str, ...]) -> dict[int, str]:
-    """Find rows whose label or party no training row has."""
+def unseen_labels(rows: RawRows, classes: tuple[str, ...], parties: tuple[str, ...]) -> dict[int, str]:
+    """Find rows whose label or party does not occur in training."""
     bad: dict[int, str] = {}
-    for what, values, seen in (("party", found.parties, parties), ("label", found.labels, classes)):
-        seen = set(seen)
+    for what, values, known in (("party", rows.parties, set(parties)), ("label", rows.labels, set(classes))):
         bad |= {
-            row: f'{what} "{value}" was never seen in training'
+            row: f'{what} "{value}" does not occur in training'
             for row, value in enumerate(values or [])
-            if seen and value not in seen
+            if known and value not in known
         }
     return bad
 
 
-def _parted(
-    whole: Found, settings: ReaderOptions, say: Say, classes: tuple[str, ...], parties: tuple[str, ...]
-) -> tuple[Found, Found]:
-    """Find the test rows: those that are named, those that the data brings, or some that are held out."""
+def _split_test(
+    whole: RawRows, options: ReaderOptions, classes: tuple[str, ...], parties: tuple[str, ...]
+) -> tuple[RawRows, RawRows]:
+    """Return training and test rows: the test rows are those of --test, those that come with the data, or held out."""
     test = whole.test
-    if settings.test is not None:
-        test = read(Path(settings.test), settings, say, whole.scheme, may_lack_party=True)
+    if options.test is not None:
+        test = read_rows(Path(options.test), options, whole.schema, may_lack_party=True)
     if test is not None:
         if test.kind != whole.kind:
-            raise UserError(f"{test.name} holds {test.kind}, the training rows are {whole.kind}")
+            raise UserError(f"{test.name} is of the kind {test.kind}, the training rows are {whole.kind}")
         if parties and test.parties is None:
-            note = f"{test.name} does not say whose its rows are: there is no accuracy by party"
+            note = f"{test.name} does not name the party of its rows: there is no accuracy by party"
             test = replace(test, notes=(*test.notes, note))
-        test = clear(test.without(strange(test, classes, parties)), settings.skip_bad_rows)
+        test = reject_bad_rows(test.without(unseen_labels(test, classes, parties)), options.skip_bad_rows)
         if not len(test):
             raise UserError(f"{test.name} has no test rows")
         return whole, test
-    labels = numbered(whole.labels or [], classes)
-    whose = numbered(whole.parties, parties) if whole.parties else np.zeros_like(labels)
-    train, held = hold_out(labels, whose, settings.holdout, settings.holdout_seed)
-    if not len(held):
+    labels = index_names(whole.labels or [], classes)
+    owners = index_names(whole.parties, parties) if whole.parties else np.zeros_like(labels)
+    train, held_out = hold_out(labels, owners, options.holdout, options.holdout_seed)
+    if not len(held_out):
         rows = f"{len(whole)} rows of {len(classes)} classes"
         raise UserError(f"{whole.name} has {rows}, too few to hold some out for testing; use --test PATH")
-    return whole.take(train), whole.take(held)
+    return whole.take(train), whole.take(held_out)
 
 
-def numbered(names: list[str], known: tuple[str, ...]) -> NDArray[np.int64]:
-    """Number names by their place among those that are known."""
-    place = {name: k for k, name in enumerate(known)}
-    return np.array([place[name] for name in names], dtype=np.int64)
+def index_names(names: list[str], known: tuple[str, ...]) -> NDArray[np.int64]:
+    """Replace names by their index among the known ones."""
+    index = {name: k for k, name in enumerate(known)}
+    return np.array([index[name] for name in names], dtype=np.int64)
 
 
-def dataset_of(name: str, train: Found, test: Found, encoding: Encoding) -> Dataset:
-    """Turn rows that were read into a data set."""
+def build_dataset(name: str, train: RawRows, test: RawRows, encoding: Encoding) -> Dataset:
+    """Encode training and test rows as a data set."""
     classes, parties = encoding.classes, encoding.parties
     inputs, test_inputs = (encode(part, encoding) for part in (train, test))
-    labels, test_labels = (torch.from_numpy(numbered(part.labels or [], classes)) for part in (train, test))
+    labels, test_labels = (torch.from_numpy(index_names(part.labels or [], classes)) for part in (train, test))
     party, test_party = (
-        torch.from_numpy(numbered(part.parties, parties)) if part.parties else None for part in (train, test)
+        torch.from_numpy(index_names(part.parties, parties)) if part.parties else None for part in (train, test)
     )
-    batch = SMALL_BATCH if len(labels) < SMALL else BATCH
+    batch = SMALL_BATCH if len(labels) < SMALL_ROWS else BATCH
     if party is not None:
         batch = min(batch, int(party.unique(return_counts=True)[1].min()))
-    look = encoding.details if encoding.kind == PICTURES else {"mean": (), "std": ()}
+    scale = encoding.details if encoding.kind == IMAGES else {"mean": (), "std": ()}
     return Dataset(
         name,
         inputs,
@@ -170,11 +174,11 @@ def dataset_of(name: str, train: Found, test: Found, encoding: Encoding) -> Data
         test_inputs,
         test_labels,
         len(classes),
-        tuple(look["mean"]),
-        tuple(look["std"]),
+        tuple(scale["mean"]),
+        tuple(scale["std"]),
         batch=batch,
-        encoder=_encoder(encoding.kind, tuple(inputs.shape[1:])),
-        words=words.count(encoding.details) if encoding.kind == TEXT else 0,
+        encoder=_default_encoder(encoding.kind, tuple(inputs.shape[1:])),
+        words=vocabulary.vocabulary_size(encoding.details) if encoding.kind == TEXT else 0,
         class_names=classes,
         party=party,
         test_party=test_party if party is not None else None,
@@ -182,55 +186,52 @@ def dataset_of(name: str, train: Found, test: Found, encoding: Encoding) -> Data
     )
 
 
-def _encoder(kind: str, shape: tuple[int, ...]) -> str:
-    """Choose the encoder that is used if none is asked for."""
-    if kind in (TEXT, SOUND):
-        return kind
+def _default_encoder(kind: str, shape: tuple[int, ...]) -> str:
+    if kind == TEXT:
+        return "text"
+    if kind == AUDIO:
+        return "sound"
     return "cnn" if len(shape) == 3 and min(shape[1:]) >= 4 else "mlp"
 
 
-class Applied(NamedTuple):
-    """Rows that are ready for a network, and what is known of them."""
+class EncodedRows(NamedTuple):
+    """Rows as inputs of a network, with their raw form."""
 
     inputs: Tensor
-    rows: Found  # labels and parties where they are there, places, bad rows that were left out
+    rows: RawRows  # labels and parties if the data has them, locations, skipped bad rows
 
     @property
     def labels(self) -> list[str] | None:
-        """What the rows are, where the data says so."""
+        """The rows' labels, None if the data has none."""
         return self.rows.labels
 
 
-def apply(
-    encoding: Mapping[str, Any] | Encoding,
-    path: str | Path,
-    skip_bad_rows: bool = False,
-    say: Say = lambda line: None,
-) -> Applied:
-    """Read rows to come as the training rows were read; labels may be missing."""
+def apply_encoding(
+    encoding: Mapping[str, Any] | Encoding, path: str | Path, skip_bad_rows: bool = False
+) -> EncodedRows:
+    """Read rows in the same way as the training rows; labels may be missing."""
     known = encoding if isinstance(encoding, Encoding) else read_encoding(encoding)
     _check_kind(Path(path), known)
-    found = clear(read(Path(path), known.settings, say, known.scheme, labelled=False), skip_bad_rows)
-    if found.kind != known.kind:
-        raise UserError(f"{found.name} holds {found.kind}, the model was trained on {known.kind}")
-    if not len(found):
-        raise UserError(f"{found.name} has no rows")
-    inputs = encode(found, known)
-    if known.kind == PICTURES:
-        inputs = normalised(inputs, known.details)
-    return Applied(inputs, found)
+    rows = reject_bad_rows(read_rows(Path(path), known.options, known.schema, labelled=False), skip_bad_rows)
+    if rows.kind != known.kind:
+        raise UserError(f"{rows.name} is of the kind {rows.kind}, the model was trained on {known.kind}")
+    if not len(rows):
+        raise UserError(f"{rows.name} has no rows")
+    inputs = encode(rows, known)
+    if known.kind == IMAGES:
+        inputs = _normalise_images(inputs, known.details)
+    return EncodedRows(inputs, rows)
 
 
 def _check_kind(path: Path, known: Encoding) -> None:
-    """Refuse a folder of files where a table was trained on, and the other way round, before it is read as one."""
-    media = known.kind in (PICTURES, SOUND)
+    """Refuse a folder where a file is needed, and a table where media files are needed, before reading it."""
+    media = known.kind in (IMAGES, AUDIO)
     if not media and path.is_dir() and not is_hugging_face(path):
-        raise UserError(f"{path} is a folder, the model was trained on {known.kind}; name a file like its own")
-    if media and path.suffix.lower() in table.SUFFIXES:
+        raise UserError(f"{path} is a folder, the model was trained on {known.kind}; name a file of that kind")
+    if media and path.suffix.lower() in csv_table.SUFFIXES:
         raise UserError(f"{path.name} is a table, the model was trained on {known.kind}")
 
 
-def normalised(pictures: Tensor, details: Mapping[str, Any]) -> Tensor:
-    """Bring pictures to the scale that the network was trained on."""
+def _normalise_images(images: Tensor, details: Mapping[str, Any]) -> Tensor:
     mean, std = (torch.tensor(details[key], dtype=torch.float32).view(-1, 1, 1) for key in ("mean", "std"))
-    return pictures.to(torch.float32).sub_(mean).div_(std)
+    return images.to(torch.float32).sub_(mean).div_(std)

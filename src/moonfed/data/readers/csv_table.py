@@ -1,4 +1,4 @@
-"""Tables: CSV files, and what becomes of the columns of any table."""
+"""Reads CSV files, and turns the columns of any table into rows with labels and parties."""
 
 import csv
 from collections.abc import Iterator
@@ -8,65 +8,65 @@ from typing import Any
 
 from moonfed.core.errors import UserError, unknown
 from moonfed.core.files import short
-from moonfed.data.readers.columns import Cells, Columns, bad_cells, kinds_of
-from moonfed.data.readers.limits import Pace, Say, check_room
+from moonfed.data.readers.columns import Cells, Columns, bad_cells, column_kinds
+from moonfed.data.readers.limits import ReadProgress, check_file
 from moonfed.data.readers.options import TABLE, TEXT, ReaderOptions
-from moonfed.data.readers.raw_rows import Bad, Found
+from moonfed.data.readers.raw_rows import BadRow, RawRows
 
-Scheme = dict[str, Any] | None
+Schema = dict[str, Any] | None
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt")
-TIMES = 12.0  # bytes of memory that a byte of a CSV file takes while it is read
-_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a zip archive or spreadsheet", b"\x1f\x8b": "gzip"}
+MEMORY_FACTOR = 12.0  # bytes of memory per byte of a CSV file while it is read
+_SIGNATURES = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a zip archive or spreadsheet", b"\x1f\x8b": "gzip"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a table, and in which lines of the file its rows begin."""
+    """The cells of a table, and the line of the file in which each row begins."""
 
     name: str
     columns: Columns
     lines: list[int]
     unit: str = "line"
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[BadRow, ...] = ()
     notes: tuple[str, ...] = ()
 
     def place(self, row: int) -> str:
-        """Say where a row stands."""
+        """Return the location of a row."""
         return f"{self.name} {self.unit} {self.lines[row]}"
 
 
-def read_csv(path: Path, say: Say) -> Table:
-    """Read a CSV file with a header; a row of another length, or one that is wrongly quoted, is bad."""
-    check_room(path, TIMES)
+def read_csv(path: Path) -> Table:
+    """Read a CSV file with a header; a row with a wrong number of cells or wrong quoting is bad."""
+    check_file(path, MEMORY_FACTOR)
     try:
-        _check_marks(path)
+        _check_signature(path)
         with path.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
             file.seek(0)
-            rows = _records(csv.reader(file, delimiter=_delimiter(path, head), strict=True))
-            return _table(path.name, rows, Pace(say, path.name, "rows"))
+            records = _read_records(csv.reader(file, delimiter=_delimiter(path, head), strict=True))
+            return _build_table(path.name, records)
     except UnicodeDecodeError:
-        raise UserError(f"{path.name} line {_not_utf8(path)} is not UTF-8; save the file as UTF-8") from None
+        raise UserError(f"{path.name} line {_find_not_utf8(path)} is not UTF-8; save the file as UTF-8") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {short(error)}") from None
 
 
-def _records(reader: Any) -> Iterator[tuple[int, list[str] | str]]:
-    """Give each record with the line it begins in, or what is wrong with it."""
+def _read_records(reader: Any) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield the first line of each record, with its cells or with the reason why it is bad."""
     while True:
-        begins = reader.line_num + 1
+        line = reader.line_num + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield begins, _trouble(str(error))
+            yield line, _quoting_problem(str(error))
             continue
-        if cells:  # an empty line is no row
-            yield begins, [cell.strip() for cell in cells]
+        if cells:  # an empty line is not a row
+            yield line, [cell.strip() for cell in cells]
 
 
-def _trouble(error: str) -> str:
+def _quoting_problem(error: str) -> str:
     if "end of data" in error:
         return "a quote is opened and never closed"
     if "field limit" in error:
@@ -74,96 +74,94 @@ def _trouble(error: str) -> str:
     return f"wrongly quoted, {error}"
 
 
-def _table(name: str, records: Iterator[tuple[int, list[str] | str]], pace: Pace) -> Table:
+def _build_table(name: str, records: Iterator[tuple[int, list[str] | str]]) -> Table:
     line, header = next(records, (1, ""))
     if isinstance(header, str):
-        raise UserError(f"{name} line {line}: {header}" if header else f"{name} holds no row, not even a header")
-    twice = [column for column in header if column and header.count(column) > 1]
-    if twice:
-        raise UserError(f'{name} line {line} has two columns "{twice[0]}"; give each column a name of its own')
-    lists: list[Cells] = [[] for _ in header]
+        raise UserError(f"{name} line {line}: {header}" if header else f"{name} has no rows and no header")
+    duplicates = [column for column in header if column and header.count(column) > 1]
+    if duplicates:
+        raise UserError(f'{name} line {line} has two columns "{duplicates[0]}"; rename one of them')
+    columns: list[Cells] = [[] for _ in header]
     lines: list[int] = []
-    bad: list[Bad] = []
+    bad: list[BadRow] = []
+    progress = ReadProgress(name, "rows")
     for line, cells in records:
         if isinstance(cells, str):
-            bad.append(Bad(f"{name} line {line}", cells))
+            bad.append(BadRow(f"{name} line {line}", cells))
         elif len(cells) != len(header):
-            bad.append(Bad(f"{name} line {line}", f"{len(cells)} cells, the header has {len(header)}"))
+            bad.append(BadRow(f"{name} line {line}", f"{len(cells)} cells, the header has {len(header)}"))
         else:
             lines.append(line)
-            for column, cell in zip(lists, cells, strict=True):
+            for column, cell in zip(columns, cells, strict=True):
                 column.append(cell)
-        pace.at(len(lines))
-    named = {column: cells for column, cells in zip(header, lists, strict=True) if column}
-    nameless = [str(k) for k, column in enumerate(header, start=1) if not column]
-    notes = tuple(f"{name}: column {k} has no name and is left out" for k in nameless)
+        progress.update(len(lines))
+    named = {column: cells for column, cells in zip(header, columns, strict=True) if column}
+    unnamed = [k for k, column in enumerate(header, start=1) if not column]
+    notes = tuple(f"{name}: column {k} has no name and is ignored" for k in unnamed)
     return Table(name, named, lines, "line", tuple(bad), notes)
 
 
-def as_rows(
-    table: Table, settings: ReaderOptions, scheme: Scheme = None, labelled: bool = True, may_lack_party: bool = False
-) -> Found:
-    """Tell the columns of a table apart: label, party, text or inputs; an empty label, party or text is bad.
+def table_rows(
+    table: Table, options: ReaderOptions, schema: Schema = None, labelled: bool = True, may_lack_party: bool = False
+) -> RawRows:
+    """Assign the columns of a table to label, party, text or inputs; a row with an empty label, party or text is bad.
 
-    Without labelled, rows that are to be predicted, label and party may be missing.
+    With labelled=False (rows to predict), label and party may be missing.
     """
     name, columns = table.name, dict(table.columns)
     if not table.lines and not table.bad:
         raise UserError(f"{name} has a header and no rows")
-    for column in settings.ignore:
+    for column in options.ignore:
         if column not in columns:
             raise unknown(f"column of {name}", column, columns)
         del columns[column]
-    _check_roles(settings)
-    label = settings.label or "label"
-    if settings.label is None and label not in columns and labelled:
-        raise UserError(f"{name}: which column is the class? --label COLUMN; its columns: {', '.join(columns)}")
-    labels = _taken(table, columns, label, labelled)
-    parties = _taken(table, columns, settings.party, labelled and not may_lack_party)
-    content: Columns | list[str] = columns
-    bad: dict[int, str] = {}
-    if settings.text is not None:
-        content = _filled(_taken(table, columns, settings.text, True)) or []
-        bad |= {row: f"{settings.text} is empty" for row, text in enumerate(content) if not text}
-    for column, cells in ((settings.party, parties), (label, labels)) if labelled else ():
+    _check_roles(options)
+    label = options.label or "label"
+    if options.label is None and label not in columns and labelled:
+        raise UserError(f"{name} needs --label COLUMN, the column of the class; its columns: {', '.join(columns)}")
+    labels = _pop_column(table, columns, label, labelled)
+    parties = _pop_column(table, columns, options.party, labelled and not may_lack_party)
+    text = None if options.text is None else _fill_missing(_pop_column(table, columns, options.text, True)) or []
+    bad = {row: f"{options.text} is empty" for row, cell in enumerate(text or []) if not cell}
+    for column, cells in ((options.party, parties), (label, labels)) if labelled else ():
         bad |= {row: f"{column} is empty" for row, cell in enumerate(cells or []) if not cell}
-    rows = (_filled(labels), _filled(parties), table.place)
-    if settings.text is not None:
-        return Found(name, TEXT, content, *rows, {}, table.bad, table.notes).without(bad)
+    roles = (_fill_missing(labels), _fill_missing(parties), table.place)
+    if text is not None:
+        return RawRows(name, TEXT, text, *roles, {}, table.bad, table.notes).without(bad)
     if not columns:
-        raise UserError(f"{name} has no column to learn from beside the label and the party")
-    kinds = scheme["kinds"] if scheme else kinds_of(columns, settings.categories, name)
+        raise UserError(f"{name} has no column to learn from besides the label and the party")
+    kinds = schema["kinds"] if schema else column_kinds(columns, options.categories, name)
     for column in kinds:
         if column not in columns:
             raise unknown(f"column of {name}", column, columns)
-    content = {column: columns[column] for column in kinds}
-    bad = bad_cells(content, kinds) | bad
-    return Found(name, TABLE, content, *rows, {"kinds": kinds}, table.bad, table.notes).without(bad)
+    inputs = {column: columns[column] for column in kinds}
+    rows = RawRows(name, TABLE, inputs, *roles, {"kinds": kinds}, table.bad, table.notes)
+    return rows.without(bad_cells(inputs, kinds) | bad)
 
 
-def _filled(cells: Cells | None) -> list[str] | None:
+def _fill_missing(cells: Cells | None) -> list[str] | None:
     return None if cells is None else [cell or "" for cell in cells]
 
 
-def _check_roles(settings: ReaderOptions) -> None:
-    roles = {"--label": settings.label, "--party": settings.party, "--text": settings.text}
-    given = [(flag, column) for flag, column in roles.items() if column is not None]
-    for k, (flag, column) in enumerate(given):
-        for other, again in given[:k]:
-            if column == again:
-                raise UserError(f"{other} and {flag} both name the column {column}; they need two different columns")
+def _check_roles(options: ReaderOptions) -> None:
+    roles = {"--label": options.label, "--party": options.party, "--text": options.text}
+    named = [(flag, column) for flag, column in roles.items() if column is not None]
+    for k, (flag, column) in enumerate(named):
+        for other_flag, other in named[:k]:
+            if column == other:
+                raise UserError(f"{other_flag} and {flag} both name the column {column}; name two different columns")
 
 
-def _taken(table: Table, columns: Columns, wanted: str | None, needed: bool) -> Cells | None:
-    if wanted is None:
+def _pop_column(table: Table, columns: Columns, column: str | None, required: bool) -> Cells | None:
+    if column is None:
         return None
-    if wanted not in columns:
-        if wanted in table.columns:
-            raise UserError(f"column {wanted} of {table.name} is named twice: as label, party or text, or by --ignore")
-        if needed:
-            raise unknown(f"column of {table.name}", wanted, table.columns)
+    if column not in columns:
+        if column in table.columns:
+            raise UserError(f"column {column} of {table.name} is named twice: as label, party or text, or by --ignore")
+        if required:
+            raise unknown(f"column of {table.name}", column, table.columns)
         return None
-    return columns.pop(wanted)
+    return columns.pop(column)
 
 
 def _delimiter(path: Path, head: str) -> str:
@@ -172,16 +170,15 @@ def _delimiter(path: Path, head: str) -> str:
     return max(",;\t|", key=head.count)
 
 
-def _check_marks(path: Path) -> None:
+def _check_signature(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(2)
-    for mark, what in _MARKS.items():
-        if start == mark:
-            raise UserError(f"{path.name} is {what}, not a CSV file in UTF-8; save it as one")
+    if start in _SIGNATURES:
+        raise UserError(f"{path.name} is {_SIGNATURES[start]}, not a CSV file in UTF-8; save it as one")
 
 
-def _not_utf8(path: Path) -> int:
-    """Find the line that is not UTF-8."""
+def _find_not_utf8(path: Path) -> int:
+    """Return the first line that is not UTF-8."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:

@@ -1,21 +1,25 @@
-"""Folders of files by class, and by party if asked for."""
+"""Lists the files of folders CLASS/FILE or PARTY/CLASS/FILE."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import short
 from moonfed.data.readers.options import ReaderOptions
-from moonfed.data.readers.raw_rows import Bad
+from moonfed.data.readers.raw_rows import BadRow, RawRows
 
-LEVEL = "folder"  # what --party says if folders of parties hold folders of classes
-_NO_DATA = {"thumbs.db", "desktop.ini", "__macosx"}
+PARTY_FOLDERS = "folder"  # the value of --party if the outer folders are parties
+_NOT_DATA = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
 @dataclass(frozen=True)
-class Clip:
-    """One picture or sound: where its bytes are, and what is said of it."""
+class MediaFile:
+    """One image or audio clip: a path or its bytes, with its location, label and party."""
 
     source: Path | bytes
     place: str
@@ -23,76 +27,102 @@ class Clip:
     party: str | None
 
 
-def check_flags(name: str, settings: ReaderOptions) -> None:
-    """Refuse columns of a folder."""
-    for flag, value in (("--label", settings.label), ("--text", settings.text)):
+def reject_columns(name: str, options: ReaderOptions) -> None:
+    """Refuse options that name columns: a folder has none."""
+    for flag, value in (("--label", options.label), ("--text", options.text)):
         if value is not None:
-            raise UserError(f"{name} is a folder whose folders name the classes; leave {flag} {value} away")
-    if settings.party not in (None, LEVEL):
+            raise UserError(f"{name} is a folder, its subfolders name the classes; omit {flag} {value}")
+    if options.party not in (None, PARTY_FOLDERS):
         raise UserError(
-            f"{name} is a folder: --party {LEVEL} takes PARTY/CLASS/FILE apart, got --party {settings.party}"
+            f"{name} is a folder: use --party {PARTY_FOLDERS} for PARTY/CLASS/FILE, got --party {options.party}"
         )
 
 
-def clips_in(
-    folder: Path, base: Path, suffixes: Sequence[str], settings: ReaderOptions, labelled: bool = True
-) -> tuple[list[Clip], list[Bad]]:
-    """List the files CLASS/FILE or PARTY/CLASS/FILE of a folder, in the order of their names.
+def list_media(
+    folder: Path, base: Path, suffixes: Sequence[str], options: ReaderOptions, labelled: bool = True
+) -> tuple[list[MediaFile], list[BadRow]]:
+    """List the media files CLASS/FILE or PARTY/CLASS/FILE in the order of their names; other files are bad rows.
 
-    Files that are to be predicted may lie in the folder itself. What is no such file is bad.
+    If no labels are needed, the files may also be in the folder itself.
     """
-    clips: list[Clip] = []
-    bad: list[Bad] = []
-    files, folders = _listed(folder)
+    media: list[MediaFile] = []
+    bad: list[BadRow] = []
+    files, folders = _list_entries(folder)
     loose = [path for path in files if path.suffix.lower() in suffixes]
     if loose and not labelled:
-        return [Clip(path, _place(path, base), None, None) for path in loose], bad
-    bad += [Bad(_place(path, base), "lies in no folder of a class") for path in loose]
-    if settings.party != LEVEL:
-        for own in folders:
-            _class(own, base, suffixes, None, clips, bad)
-        return clips, bad
+        return [MediaFile(path, _place(path, base), None, None) for path in loose], bad
+    bad += [BadRow(_place(path, base), "is in no class folder") for path in loose]
+    if options.party != PARTY_FOLDERS:
+        for class_folder in folders:
+            _list_class(class_folder, base, suffixes, None, media, bad)
+        return media, bad
     for party in folders:
-        files, classes = _listed(party)
-        bad += [Bad(_place(path, base), "lies in no folder of a class") for path in files]
-        for own in classes:
-            _class(own, base, suffixes, party.name, clips, bad)
-    return clips, bad
+        files, classes = _list_entries(party)
+        bad += [BadRow(_place(path, base), "is in no class folder") for path in files]
+        for class_folder in classes:
+            _list_class(class_folder, base, suffixes, party.name, media, bad)
+    return media, bad
 
 
-def _class(
-    folder: Path, base: Path, suffixes: Sequence[str], party: str | None, clips: list[Clip], bad: list[Bad]
+def _list_class(
+    folder: Path, base: Path, suffixes: Sequence[str], party: str | None, media: list[MediaFile], bad: list[BadRow]
 ) -> None:
-    files, deeper = _listed(folder)
+    files, deeper = _list_entries(folder)
     for path in files:
         if path.suffix.lower() in suffixes:
-            clips.append(Clip(path, _place(path, base), folder.name, party))
+            media.append(MediaFile(path, _place(path, base), folder.name, party))
         else:
-            bad.append(Bad(_place(path, base), f"none of {', '.join(suffixes)}"))
+            bad.append(BadRow(_place(path, base), f"none of {', '.join(suffixes)}"))
     for path in deeper:
-        advice = "" if party else f"; if the outer folders are parties, use --party {LEVEL}"
-        bad.append(Bad(f"{_place(path, base)}/", f"a folder in the folder of a class{advice}"))
+        advice = "" if party else f"; if the outer folders are parties, use --party {PARTY_FOLDERS}"
+        bad.append(BadRow(f"{_place(path, base)}/", f"a folder inside a class folder{advice}"))
     if not files and not deeper:
-        bad.append(Bad(f"{_place(folder, base)}/", "an empty folder"))
+        bad.append(BadRow(f"{_place(folder, base)}/", "an empty folder"))
 
 
-def has_any(folder: Path, suffixes: Sequence[str], depth: int = 4) -> bool:
-    """Whether there is a file of some kind in a folder, or a few levels below it."""
-    files, folders = _listed(folder)
+def media_rows(
+    media: Sequence[MediaFile],
+    kind: str,
+    content: NDArray[np.generic],
+    name: str,
+    schema: dict[str, Any],
+    bad: Sequence[BadRow],
+    unreadable: dict[int, str],
+    notes: tuple[str, ...],
+) -> RawRows:
+    """Make rows of decoded media files; the unreadable ones become bad rows."""
+    parties = [file.party or "" for file in media] if any(file.party for file in media) else None
+    labels = [file.label or "" for file in media] if all(file.label is not None for file in media) else None
+    places = [file.place for file in media]
+    rows = RawRows(name, kind, content, labels, parties, lambda row: places[row], schema, tuple(bad), notes)
+    return rows.without(unreadable)
+
+
+def nothing_readable_error(
+    name: str, what: str, media: Sequence[MediaFile], bad: Sequence[BadRow], unreadable: dict[int, str]
+) -> UserError:
+    """Make the error for a folder without a single readable file, with the first reasons."""
+    rows = [BadRow(media[k].place, reason) for k, reason in unreadable.items()] + list(bad)
+    return UserError(f"{name} has no readable {what}" + "".join(f"; {row}" for row in rows[:3]))
+
+
+def contains_any(folder: Path, suffixes: Sequence[str], depth: int = 4) -> bool:
+    """Whether a folder contains a file with one of the suffixes, up to a few levels deep."""
+    files, folders = _list_entries(folder)
     if any(path.suffix.lower() in suffixes for path in files):
         return True
-    return depth > 1 and any(has_any(path, suffixes, depth - 1) for path in folders)
+    return depth > 1 and any(contains_any(path, suffixes, depth - 1) for path in folders)
 
 
-def folders_in(folder: Path) -> list[Path]:
-    """List the folders of a folder by name; hidden ones are no data."""
-    return _listed(folder)[1]
+def subfolders(folder: Path) -> list[Path]:
+    """List the folders in a folder by name, without hidden ones."""
+    return _list_entries(folder)[1]
 
 
-def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
-    """List the files and the folders of a folder by name; hidden ones are no data."""
+def _list_entries(folder: Path) -> tuple[list[Path], list[Path]]:
+    """List the files and the folders in a folder by name, without hidden ones."""
     try:
-        entries = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name.lower() not in _NO_DATA)
+        entries = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name.lower() not in _NOT_DATA)
         return [p for p in entries if not p.is_dir()], [p for p in entries if p.is_dir()]
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {short(error)}") from None

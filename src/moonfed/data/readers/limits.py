@@ -1,67 +1,68 @@
-"""What readers share: a file that is there and fits into memory, and a word now and then while it is read."""
+"""Checks and progress messages that all readers share: the file exists, and its rows fit into memory."""
 
+import logging
 import os
 import time
-from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import short
 
-Say = Callable[[str], None]
-PATIENCE = 2.0  # seconds between two words
+LOG_INTERVAL = 2.0  # seconds between two progress messages
+logger = logging.getLogger(__name__)
 
 
-class Pace:
-    """Says how far a reader is, every two seconds."""
+class ReadProgress:
+    """Logs the progress of a reader every two seconds."""
 
-    def __init__(self, say: Say, name: str, what: str) -> None:
-        self.say, self.name, self.what = say, name, what
-        self.last = time.monotonic()
+    def __init__(self, name: str, unit: str) -> None:
+        self.name, self.unit = name, unit
+        self.logged = time.monotonic()
 
-    def at(self, done: int, of: int | None = None) -> None:
-        """Note that some rows are done."""
-        if time.monotonic() - self.last > PATIENCE:
-            self.last = time.monotonic()
-            self.say(f"{self.name}: {done:,}{f' of {of:,}' if of else ''} {self.what} read")
+    def update(self, done: int, total: int | None = None) -> None:
+        """Take note of the number of units read so far."""
+        if time.monotonic() - self.logged > LOG_INTERVAL:
+            self.logged = time.monotonic()
+            of_total = f" of {total:,}" if total else ""
+            logger.info("%s: read %s%s %s", self.name, f"{done:,}", of_total, self.unit)
 
 
-def not_there(path: Path) -> UserError:
-    """Make the error for data that is not there."""
-    near = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = get_close_matches(path.name, near, n=1, cutoff=0.6)
+def missing_path_error(path: Path) -> UserError:
+    """Make the error for a path that does not exist, with the nearest name as a suggestion."""
+    siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, siblings, n=1, cutoff=0.6)
     return UserError(f"no file or folder {path}" + (f"; did you mean {path.parent / close[0]}?" if close else ""))
 
 
-def check_room(path: Path, times: float) -> None:
-    """Refuse a file whose content, some times its size, would not fit into the memory that is free."""
+def check_file(path: Path, memory_factor: float) -> None:
+    """Refuse a file that is empty, or whose content (memory_factor times its size) exceeds the free memory."""
     try:
         size = path.stat().st_size
     except OSError as error:
         raise UserError(f"{path} cannot be read: {short(error)}") from None
     if size == 0:
         raise UserError(f"{path} is empty")
-    room = free_memory()
-    if room is not None and size * times > room:
+    needed, free = size * memory_factor, free_memory()
+    if free is not None and needed > free:
         raise UserError(
-            f"{path} is {size / 1e9:,.1f} GB, which takes about {size * times / 1e9:,.1f} GB of memory to read, and "
-            f"{room / 1e9:,.1f} GB are free; take a part of its rows"
+            f"{path} has {size / 1e9:,.1f} GB and needs about {needed / 1e9:,.1f} GB of memory, "
+            f"{free / 1e9:,.1f} GB are free; use fewer rows"
         )
 
 
-def check_bytes(name: str, needed: int) -> None:
-    """Refuse inputs that would not fit into the memory that is free."""
-    room = free_memory()
-    if room is not None and needed > room:
+def check_memory(name: str, needed: int) -> None:
+    """Refuse inputs that need more bytes than the free memory has."""
+    free = free_memory()
+    if free is not None and needed > free:
         raise UserError(
-            f"{name} takes {needed / 1e9:,.1f} GB of memory as inputs, and {room / 1e9:,.1f} GB are free; "
-            "take a part of its rows, or make them smaller"
+            f"{name} needs {needed / 1e9:,.1f} GB of memory as inputs, {free / 1e9:,.1f} GB are free; "
+            "use fewer or smaller rows"
         )
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that are free, where the system says so."""
+    """Return the free memory in bytes, None if the system does not tell."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,4 +1,4 @@
-"""Arrays: .npz files, and what becomes of numbers of any shape."""
+"""Reads .npz files, and encodes arrays of numbers of any shape."""
 
 import zipfile
 import zlib
@@ -14,73 +14,74 @@ from torch import Tensor
 
 from moonfed.core.errors import UserError, unknown
 from moonfed.core.files import short
-from moonfed.data.readers.limits import check_bytes, check_room
-from moonfed.data.readers.options import NUMBERS, PICTURES, ReaderOptions
-from moonfed.data.readers.raw_rows import Found
+from moonfed.data.readers.limits import check_file, check_memory
+from moonfed.data.readers.options import IMAGES, NUMBERS, ReaderOptions
+from moonfed.data.readers.raw_rows import RawRows
 
 Array = NDArray[Any]
-LARGEST = 1e38  # what a number of 32 bits holds, and a little less
+MAX_NUMBER = 1e38  # slightly less than the largest float32
 
 
-def read_npz(path: Path, settings: ReaderOptions, labelled: bool = True) -> Found:
-    """Read x, y and, where they are there, party, x_test, y_test and party_test of an .npz file."""
-    check_room(path, 1.0)
+def read_npz(path: Path, options: ReaderOptions, labelled: bool = True) -> RawRows:
+    """Read the arrays x, y and, if present, party, x_test, y_test and party_test of an .npz file."""
+    check_file(path, 1.0)
     try:
-        with zipfile.ZipFile(path) as packed:
-            check_bytes(path.name, sum(member.file_size for member in packed.infolist()))
-        with np.load(path) as file:  # arrays alone: an array of Python objects is refused
-            held = {name: np.asarray(file[name]) for name in file.files}
+        with zipfile.ZipFile(path) as archive:
+            check_memory(path.name, sum(member.file_size for member in archive.infolist()))
+        with np.load(path) as file:  # refuses arrays of Python objects
+            arrays = {name: np.asarray(file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error) as error:
         objects = isinstance(error, ValueError) and "Object arrays" in str(error)
-        why = "it holds Python objects, and only plain arrays are read" if objects else short(error)
-        raise UserError(f"{path.name} cannot be read as .npz: {why}") from None
-    return from_arrays(held, path.name, settings, labelled)
+        reason = "it contains Python objects, only plain arrays are supported" if objects else short(error)
+        raise UserError(f"{path.name} cannot be read as .npz: {reason}") from None
+    return from_arrays(arrays, path.name, options, labelled)
 
 
-def from_arrays(held: Mapping[str, Array], name: str, settings: ReaderOptions, labelled: bool = True) -> Found:
-    """Take rows out of arrays by name: x, y, party and the same with _test."""
-    label, party = settings.label or "y", settings.party or "party"
-    if settings.party is not None and party not in held:
-        raise unknown(f"array of {name}", party, held)
-    found = _part(held, name, "x", label if label in held or labelled else None, party)
-    has_test = [key for key in ("x_test", f"{label}_test") if key in held]
+def from_arrays(arrays: Mapping[str, Array], name: str, options: ReaderOptions, labelled: bool = True) -> RawRows:
+    """Take rows from named arrays: x, y, party, and the same names with _test."""
+    label, party = options.label or "y", options.party or "party"
+    if options.party is not None and party not in arrays:
+        raise unknown(f"array of {name}", party, arrays)
+    rows = _select(arrays, name, "x", label if label in arrays or labelled else None, party)
+    has_test = any(key in arrays for key in ("x_test", f"{label}_test"))
     if not has_test or not labelled:
-        return found
-    return replace(found, test=_part(held, name, "x_test", f"{label}_test", f"{party}_test"))
+        return rows
+    return replace(rows, test=_select(arrays, name, "x_test", f"{label}_test", f"{party}_test"))
 
 
-def _part(held: Mapping[str, Array], name: str, inputs: str, label: str | None, party: str) -> Found:
-    for wanted in (inputs, label):
-        if wanted is not None and wanted not in held:
-            raise unknown(f"array of {name}", wanted, held)
-    x = _shaped(held[inputs], f"{name} {inputs}")
-    labels = None if label is None else _names(held[label], f"{name} {label}", len(x))
-    parties = _names(held[party], f"{name} {party}", len(x)) if party in held else None
-    where = f"{name} row" if inputs == "x" else f"{name} test row"
-    found = Found(
+def _select(arrays: Mapping[str, Array], name: str, inputs: str, label: str | None, party: str) -> RawRows:
+    for key in (inputs, label):
+        if key is not None and key not in arrays:
+            raise unknown(f"array of {name}", key, arrays)
+    x = _check_inputs(arrays[inputs], f"{name} {inputs}")
+    labels = None if label is None else _names(arrays[label], f"{name} {label}", len(x))
+    parties = _names(arrays[party], f"{name} {party}", len(x)) if party in arrays else None
+    place = f"{name} row" if inputs == "x" else f"{name} test row"
+    rows = RawRows(
         name,
-        PICTURES if is_picture(x) else NUMBERS,
+        IMAGES if is_image(x) else NUMBERS,
         x,
         labels,
         parties,
-        lambda row: f"{where} {row}",
+        lambda row: f"{place} {row}",
         {"shape": list(x.shape[1:])},
     )
     bad = {row: f"{key} is empty" for key, names in ((party, parties), (label, labels)) for row in _empty(names)}
     if x.dtype.kind == "f":
         flat = x.reshape(len(x), -1)
-        bad |= {int(row): f"{inputs} is beyond {LARGEST:g}" for row in np.flatnonzero((np.abs(flat) > LARGEST).any(1))}
+        too_large = np.flatnonzero((np.abs(flat) > MAX_NUMBER).any(1))
+        bad |= {int(row): f"{inputs} is beyond {MAX_NUMBER:g}" for row in too_large}
         bad |= {int(row): f"{inputs} is not finite" for row in np.flatnonzero(~np.isfinite(flat).all(1))}
-    return found.without(bad)
+    return rows.without(bad)
 
 
-def _shaped(x: Array, what: str) -> Array:
-    """Check inputs: pictures become uint8 [row, channel, height, width], all other numbers floats.
+def _check_inputs(x: Array, what: str) -> Array:
+    """Return images as uint8 [row, channel, height, width], all other numbers as floats.
 
-    What came in 64 bits stays so until it is standardised: 32 bits cannot tell two seconds of one day apart.
+    Numbers of 64 bits keep their precision until they are standardised: float32 merges the seconds of a timestamp.
     """
     if x.dtype.kind not in "biuf" or x.ndim < 2:
-        raise UserError(f"{what} needs numbers [row, ...] of two axes or more, got {x.dtype} of shape {x.shape}")
+        raise UserError(f"{what} needs numbers [row, ...] with two axes or more, got {x.dtype} of shape {x.shape}")
     if not x.size:
         raise UserError(f"{what} is empty: its shape is {x.shape}")
     if x.dtype != np.uint8 or x.ndim == 2:
@@ -92,7 +93,7 @@ def _shaped(x: Array, what: str) -> Array:
     if x.ndim == 4 and x.shape[3] in (1, 3):
         return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
     raise UserError(
-        f"{what} of uint8 needs pictures [row, height, width], with 1 or 3 channels before or behind, got {x.shape}"
+        f"{what} of uint8 needs images [row, height, width], with 1 or 3 channels first or last, got {x.shape}"
     )
 
 
@@ -107,7 +108,7 @@ def _empty(names: list[str] | None) -> list[int]:
 
 
 def as_name(value: Any, what: str) -> str:
-    """Name a label or a party: a word or a whole number; nothing where the value is missing."""
+    """Turn a label or party into text: a string or an integer; a missing value becomes an empty string."""
     if is_missing(value):
         return ""
     if isinstance(value, bool | int | str | np.integer | np.bool_):
@@ -116,35 +117,35 @@ def as_name(value: Any, what: str) -> str:
         return str(int(value))
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    raise UserError(f"{what} needs whole numbers or words, got {value!r:.40}")
+    raise UserError(f"{what} needs integers or strings, got {value!r:.40}")
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value stands for none: None, a number that is none, pandas' own mark."""
+    """Whether a value is None, NaN or pandas.NA."""
     try:
         return value is None or bool(value != value)
-    except TypeError:  # pandas.NA will not even say whether it is itself
+    except TypeError:  # the truth of a comparison with pandas.NA is undefined
         return True
 
 
 def as_array(value: Any) -> Array:
-    """Take numbers as an array, from wherever they are; numpy has no bfloat16."""
+    """Turn numbers into an array; bfloat16 becomes float32, since numpy does not have it."""
     if not isinstance(value, Tensor):
         return np.asarray(value)
-    still = value.detach().cpu()
-    return (still.float() if still.dtype == torch.bfloat16 else still).numpy()
+    tensor = value.detach().cpu()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def is_picture(x: Array) -> bool:
-    """Whether an array holds pictures."""
+def is_image(x: Array) -> bool:
+    """Whether an array contains images."""
     return x.dtype == np.uint8
 
 
 def fit(x: Array, axis: int = 1) -> dict[str, Any]:
-    """Learn mean and deviation of training rows, for each place of an axis: a column, a channel, a band of pitch."""
+    """Learn mean and deviation of training rows per position of an axis: a column, a channel, a mel band."""
     axes = tuple(k for k in range(x.ndim) if k != axis)
     std = x.std(axis=axes, dtype=np.float64)
-    varies = x.max(axis=axes) > x.min(axis=axes)  # the deviation of equal numbers is not always 0, but for rounding
+    varies = x.max(axis=axes) > x.min(axis=axes)  # the computed deviation of equal numbers is not always 0
     mean = x.mean(axis=axes, dtype=np.float64).tolist()
     return {"axis": axis, "mean": mean, "std": np.where(varies & (std > 0), std, 1.0).tolist()}
 
@@ -156,10 +157,10 @@ def encode(x: Array, details: dict[str, Any]) -> Tensor:
     return torch.from_numpy(((x - mean) / std).astype(np.float32))
 
 
-def check_shape(x: Array, scheme: dict[str, Any], name: str) -> None:
-    """Refuse rows of another shape than the training rows'."""
-    if list(x.shape[1:]) != scheme["shape"]:
-        wanted, came = (
-            "x".join(str(n) for n in shape) if len(shape) else "one number" for shape in (scheme["shape"], x.shape[1:])
+def check_shape(x: Array, schema: dict[str, Any], name: str) -> None:
+    """Refuse rows whose shape differs from that of the training rows."""
+    if list(x.shape[1:]) != schema["shape"]:
+        expected, actual = (
+            "x".join(str(n) for n in shape) if len(shape) else "one number" for shape in (schema["shape"], x.shape[1:])
         )
-        raise UserError(f"{name} has rows of {came}, the training rows are {wanted}")
+        raise UserError(f"{name} has rows of shape {actual}, the training rows have {expected}")

@@ -1,5 +1,6 @@
-"""What every reader gives: rows with their labels, whose they are and where they stand, and the rows that are bad."""
+"""The result of every reader: rows with labels, parties and locations, and the rows that are unusable."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -10,43 +11,44 @@ from torch import Tensor
 
 from moonfed.core.errors import UserError
 
-FIRST = 3  # bad rows that an error names
-RECORDED = 100  # bad rows that a run's config.json names
+ROWS_IN_ERROR = 3  # bad rows that an error names
+ROWS_IN_RECORD = 100  # bad rows that a run's config.json names
 
 Content = Tensor | list[str] | dict[str, list[str | None]] | NDArray[Any]
+logger = logging.getLogger(__name__)
 
 
-class Bad(NamedTuple):
-    """A row that cannot be used: where it stands and why."""
+class BadRow(NamedTuple):
+    """An unusable row: where it is and why it is bad."""
 
     place: str
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.place} ({self.why})"
+        return f"{self.place} ({self.reason})"
 
 
 @dataclass(frozen=True)
-class Found:
-    """Rows as they were read, in the order of the file or of the names."""
+class RawRows:
+    """Rows before encoding, in the order of the file or of the file names."""
 
     name: str  # of the file or folder
-    kind: str  # table, text, numbers, pictures or sound
+    kind: str  # one of the kinds in options.py
     content: Content
-    labels: list[str] | None  # None where nothing says what the rows are
+    labels: list[str] | None  # None if the data has no labels
     parties: list[str] | None
-    place: Callable[[int], str]  # "people.csv line 17", "cats/3.png"
-    scheme: dict[str, Any]  # what later rows must agree with: kinds of columns, the size of pictures
-    bad: tuple[Bad, ...] = ()  # rows that are not in content
-    notes: tuple[str, ...] = ()  # what else a user should hear
-    test: "Found | None" = None  # where the data brings its own test rows
+    place: Callable[[int], str]  # location of a row: "people.csv line 17", "cats/3.png"
+    schema: dict[str, Any]  # what later rows must share: kinds of columns, shape of images
+    bad: tuple[BadRow, ...] = ()  # rows that are not in content
+    notes: tuple[str, ...] = ()  # remarks for the user, logged once the rows are accepted
+    test: "RawRows | None" = None  # test rows that come with the data
 
     def __len__(self) -> int:
         content = self.content
         return len(next(iter(content.values()), [])) if isinstance(content, dict) else len(content)
 
-    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> "Found":
-        """Keep some rows, in that order."""
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> "RawRows":
+        """Keep only the given rows, in that order."""
         kept = [int(row) for row in rows]
 
         def pick(values: Any) -> Any:
@@ -61,35 +63,35 @@ class Found:
             place=lambda row: self.place(kept[row]),
         )
 
-    def without(self, bad: dict[int, str]) -> "Found":
-        """Take rows out, and remember them with the reason."""
-        if not bad:
+    def without(self, reasons: dict[int, str]) -> "RawRows":
+        """Remove rows and record them as bad, each with its reason."""
+        if not reasons:
             return self
-        kept = [row for row in range(len(self)) if row not in bad]
-        found = tuple(Bad(self.place(row), why) for row, why in sorted(bad.items()))
-        return replace(self.take(kept), bad=self.bad + found)
+        kept = [row for row in range(len(self)) if row not in reasons]
+        bad = tuple(BadRow(self.place(row), reason) for row, reason in sorted(reasons.items()))
+        return replace(self.take(kept), bad=self.bad + bad)
 
 
-def clear(found: Found, skip: bool) -> Found:
-    """Refuse bad rows, the first few by name, or go on without them and note it."""
-    if not found.bad:
-        return found
-    count = len(found.bad)
-    first = "; ".join(str(bad) for bad in found.bad[:FIRST]) + ("; ..." if count > FIRST else "")
-    total = count + len(found)
-    if not skip:
-        rows = "a bad row" if count == 1 else f"{count:,} bad rows"
-        them = "it" if count == 1 else "them"
-        raise UserError(f"{found.name} has {rows} of {total:,}: {first}; mend {them}, or go on with --skip-bad-rows")
-    return replace(found, notes=(*found.notes, f"{found.name}: left out {count:,} of {total:,} rows: {first}"))
+def reject_bad_rows(rows: RawRows, skip: bool) -> RawRows:
+    """Raise an error that names the first bad rows; with skip, log a warning and continue without them."""
+    count, total = len(rows.bad), len(rows.bad) + len(rows)
+    first = "; ".join(str(row) for row in rows.bad[:ROWS_IN_ERROR]) + ("; ..." if count > ROWS_IN_ERROR else "")
+    if count and not skip:
+        bad, them = ("a bad row", "it") if count == 1 else (f"{count:,} bad rows", "them")
+        raise UserError(f"{rows.name} has {bad} of {total:,}: {first}; correct {them}, or use --skip-bad-rows")
+    for note in rows.notes:
+        logger.info("%s", note)
+    if count:
+        logger.warning("%s: skipped %s of %s rows: %s", rows.name, f"{count:,}", f"{total:,}", first)
+    return rows
 
 
-def left_out(name: str, what: str, others: Sequence[str]) -> tuple[str, ...]:
-    """Note what lies beside the training and test rows and is not read."""
-    return tuple(f"{name}: the {what} {other} is left out" for other in others)
+def ignored_notes(name: str, what: str, others: Sequence[str]) -> tuple[str, ...]:
+    """Note which folders or splits beside the training and test rows are not read."""
+    return tuple(f"{name}: the {what} {other} is ignored" for other in others)
 
 
-def skipped(*parts: Found | None) -> dict[str, Any]:
-    """Say for the record how many rows were left out, and where the first of them stand."""
-    bad = [one for part in parts if part is not None for one in part.bad]
-    return {"count": len(bad), "rows": [{"place": one.place, "why": one.why} for one in bad[:RECORDED]]}
+def skipped_record(*parts: RawRows | None) -> dict[str, Any]:
+    """Make the entry of config.json about skipped rows: their number, and the first of them."""
+    bad = [row for part in parts if part is not None for row in part.bad]
+    return {"count": len(bad), "rows": [{"place": row.place, "why": row.reason} for row in bad[:ROWS_IN_RECORD]]}

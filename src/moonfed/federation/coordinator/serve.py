@@ -41,7 +41,7 @@ def serve(
     check_federable(config)
     roster = _roster(path, resume)
     names = list(roster["sites"]) if roster else sorted(home.allowed())
-    data, encoding = _open(config, names, listener.say)
+    data, encoding = _open(config, names)
     data = data.to(pick_device(config.run.device))
     config = _settled(config, data, len(names))
     run = roster["run"] if roster else secrets.token_hex(8)
@@ -73,9 +73,9 @@ def serve(
     return carry_out([trial], [folder], bench, resume, start, listener.after_round, sites)[0]
 
 
-def _open(config: Config, names: list[str], say: Callable[[str], None]) -> tuple[Dataset, str]:
+def _open(config: Config, names: list[str]) -> tuple[Dataset, str]:
     """Load the coordinator's test rows, and, of its own data, what its training rows say of how rows become inputs."""
-    data, text = load_data(config.data, say), ""
+    data, text = load_data(config.data), ""
     if data.encoding is not None:
         told = data.encoding | {"party": None, "parties": []}  # whose the coordinator's rows are is nobody's business
         data = replace(data, party=None, test_party=None, party_names=tuple(names), encoding=told)

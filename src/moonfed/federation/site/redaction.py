@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moonfed.core.errors import UserError
-from moonfed.data.readers.schema import Unfit
+from moonfed.data.readers.schema import IncompatibleRows
 from moonfed.federation.protocol.signing import Refused, printable
 
 MOST = 300  # characters
@@ -22,8 +22,8 @@ def whole_story(error: Exception) -> str:
 
 def for_others(error: Exception, places: Sequence[Path] = ()) -> str:
     """Say what went wrong, for everybody: nothing of rows, files and folders."""
-    if isinstance(error, Unfit):
-        return f"{error.plain}; {LOG}"
+    if isinstance(error, IncompatibleRows):
+        return f"{error.public}; {LOG}"
     if not isinstance(error, Refused | UserError):
         return f"{type(error).__name__}; {LOG}"
     text = whole_story(error)

@@ -1,6 +1,5 @@
 """A site's rows: its own, read as the run wants them, or its share of a simulated split."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,15 +8,13 @@ from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.partition import Rows
 from moonfed.data.readers.encoding import Encoding, encoding_of
-from moonfed.data.readers.schema import read_by
+from moonfed.data.readers.schema import read_with_encoding
 from moonfed.federation.pki.home_folders import SiteSettings
 from moonfed.training.config import Config
 from moonfed.training.trial import split_rows
 
 
-def open_rows(
-    settings: SiteSettings, config: Config, encoding: Encoding | None, say: Callable[[str], None]
-) -> tuple[Dataset, Rows]:
+def open_rows(settings: SiteSettings, config: Config, encoding: Encoding | None) -> tuple[Dataset, Rows]:
     """Load a site's rows; with an encoding, that of the coordinator's own data, else in the way of a known data set."""
     if encoding is not None:
         if settings.data is None:
@@ -25,7 +22,7 @@ def open_rows(
                 "this run is on rows like the coordinator's own, and this site has none, but a share of a simulated "
                 "split; make a site with moonfed site init --data PATH"
             )
-        data = read_by(encoding, settings.data, settings.reading, say)
+        data = read_with_encoding(encoding, settings.data, settings.reading)
         return data, np.arange(len(data.labels))
     like = DATASETS[config.data.dataset]()
     if settings.data is not None:
@@ -33,7 +30,7 @@ def open_rows(
             raise UserError(
                 f"no rows can be read as those of {like.name}, which are words by number; --data is for that"
             )
-        own = read_by(encoding_of(like), settings.data, settings.reading, say)
+        own = read_with_encoding(encoding_of(like), settings.data, settings.reading)
         data = replace(like, inputs=own.inputs, labels=own.labels, party=None, test_party=None, party_names=())
         return data, np.arange(len(own.labels))
     assert settings.share is not None

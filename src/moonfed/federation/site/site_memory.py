@@ -10,7 +10,7 @@ from moonfed.core.files import make_folder, read_tensors, short, write_bytes, wr
 from moonfed.core.tree import pack, unpack
 from moonfed.core.types import Slots
 from moonfed.data.readers.encoding import Encoding
-from moonfed.data.readers.schema import checked
+from moonfed.data.readers.schema import validate_encoding
 from moonfed.federation.protocol.request import Note, Words, encoding_digest
 from moonfed.federation.protocol.signing import Refused
 
@@ -64,7 +64,7 @@ class Memory:
             what = "how rows are read in this run is no longer known here, and this site cannot go on in it"
             raise Refused("no memory", f"{what}; {ANEW}") from None
         try:
-            return checked(json.loads(text))
+            return validate_encoding(json.loads(text))
         except (ValueError, RecursionError, AttributeError):
             raise Refused("malformed", "the encoding of this run is no JSON object") from None
 

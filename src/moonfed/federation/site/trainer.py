@@ -118,7 +118,7 @@ class Site:
             if config.data.path is not None:
                 raise Refused("malformed", "a coordinator names no files of a site")
             device = pick_device(self.settings.device)
-            data, rows = open_rows(self.settings, config, memory.encoding(ask.encoding), self.say)
+            data, rows = open_rows(self.settings, config, memory.encoding(ask.encoding))
             data = data.to(device)
             config = resolve(config, data)
             spec = net_spec(config, data)

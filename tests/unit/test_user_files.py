@@ -1,7 +1,8 @@
-"""Tables, texts, arrays and torch data sets: how each is read, and what is learned from training rows alone."""
+"""Tables, texts, arrays and torch data sets: how each is read, and what is learned from training rows only."""
 
 import itertools
 import json
+import logging
 import math
 from pathlib import Path
 
@@ -9,20 +10,20 @@ import numpy as np
 import pytest
 import torch
 from commands import moonfed, refuse
-from own_rows import QUICK, people, pictures, write_csv
 from PIL import Image
+from user_rows import QUICK, people, write_csv, write_images
 
 from moonfed.core.errors import UserError
 from moonfed.data.readers import ReaderOptions, from_torch, read_dataset
 from moonfed.data.readers import npz as arrays
-from moonfed.data.readers.assemble import ordered
-from moonfed.data.readers.columns import encode, fit, kinds_of
-from moonfed.data.readers.vocabulary import words_of
+from moonfed.data.readers.assemble import sort_names
+from moonfed.data.readers.columns import column_kinds, encode, fit
+from moonfed.data.readers.vocabulary import tokenize
 
 
 def test_numbers_are_standardised_and_categories_one_hot_by_training_rows_alone():
     train = {"n": ["1", "3", "", "5"], "c": ["a", "b", "a", "NA"]}
-    kinds = kinds_of(train, (), "t.csv")
+    kinds = column_kinds(train, (), "t.csv")
     assert kinds == {"n": "number", "c": "category"}
     details = fit(train, kinds, "t.csv")
     test = {"n": ["3", "100", "nan"], "c": ["b", "never seen", ""]}
@@ -31,32 +32,32 @@ def test_numbers_are_standardised_and_categories_one_hot_by_training_rows_alone(
     assert torch.allclose(encode(test, details), torch.tensor(wanted, dtype=torch.float32))
 
 
-def test_a_column_without_missing_numbers_has_no_column_that_says_so():
+def test_a_column_without_missing_numbers_has_no_indicator_column():
     table = {"n": ["1", "2"], "same": ["7", "7"]}
-    details = fit(table, kinds_of(table, (), "t.csv"), "t.csv")
+    details = fit(table, column_kinds(table, (), "t.csv"), "t.csv")
     assert encode(table, details).tolist() == [[-1, 0], [1, 0]]
     assert encode({"n": [""], "same": ["8"]}, details).tolist() == [[0, 1]]
 
 
-def test_a_column_of_numbers_that_are_names_is_a_category_on_request():
+def test_a_numeric_column_is_a_category_on_request():
     table = {"code": ["10", "20", "10"]}
-    assert kinds_of(table, (), "t.csv") == {"code": "number"}
-    details = fit(table, kinds_of(table, ("code",), "t.csv"), "t.csv")
+    assert column_kinds(table, (), "t.csv") == {"code": "number"}
+    details = fit(table, column_kinds(table, ("code",), "t.csv"), "t.csv")
     assert encode(table, details).tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
-def test_words_come_from_training_rows_alone_and_texts_have_one_length():
+def test_the_vocabulary_comes_from_training_rows_only_and_texts_have_one_length():
     from moonfed.data.readers import vocabulary as words
 
-    details = words.fit(["the cat and the dog", "The end."], most=3, length=None)
+    details = words.fit(["the cat and the dog", "The end."], size=3, length=None)
     assert details == {"words": ["the", "and", "cat"], "length": 5}
     assert words.encode(["Cat the bird", "", "a b c d e f g"], details).tolist() == [
         [4, 2, 1, 0, 0],
         [0, 0, 0, 0, 0],
         [1, 1, 1, 1, 1],
     ]
-    assert words.count(details) == 4
-    assert words_of("Don't STOP—now_or 2 late, Zoë\u2019s") == ["don't", "stop", "now", "or", "2", "late", "zoë's"]
+    assert words.vocabulary_size(details) == 4
+    assert tokenize("Don't STOP—now_or 2 late, Zoë\u2019s") == ["don't", "stop", "now", "or", "2", "late", "zoë's"]
 
 
 def test_semicolons_byte_order_marks_and_quoted_newlines_are_read(place: Path):
@@ -71,7 +72,7 @@ def test_semicolons_byte_order_marks_and_quoted_newlines_are_read(place: Path):
     assert "t.csv line 8 (2 cells, the header has 3)" in line
 
 
-def test_a_text_column_becomes_numbers_of_words_and_trains(place: Path):
+def test_a_text_column_becomes_word_ids_and_trains(place: Path):
     rows: list[list[object]] = [
         [f"{'good fine' if k % 2 else 'bad poor'} thing {k}", "np"[k % 2], "st"[k % 4 // 2]] for k in range(80)
     ]
@@ -115,7 +116,7 @@ def test_a_parquet_table_is_read_as_the_csv_is(place: Path):
     assert one.fingerprint == other.fingerprint
 
 
-def test_a_hugging_face_folder_is_read_as_save_to_disk_leaves_it(place: Path):
+def test_a_hugging_face_folder_is_read_as_save_to_disk_writes_it(place: Path, caplog: pytest.LogCaptureFixture):
     import pyarrow
 
     def save(folder: Path, columns: dict[str, list[object]], features: dict[str, object]) -> None:
@@ -138,20 +139,20 @@ def test_a_hugging_face_folder_is_read_as_save_to_disk_leaves_it(place: Path):
     assert data.class_names == ("neg", "pos")
     assert (len(data.labels), data.test_labels.tolist()) == (20, [0, 1, 0, 1])
     (place / "texts" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test", "validation"]}))
-    noted: list[str] = []
-    read_dataset("texts", ReaderOptions(text="text"), noted.append)
-    assert noted[0] == "texts: the split validation is left out"
+    caplog.set_level(logging.INFO, "moonfed")
+    read_dataset("texts", ReaderOptions(text="text"))
+    assert caplog.messages[0] == "texts: the split validation is ignored"
     (place / "texts" / "dataset_dict.json").write_text(json.dumps({"splits": ["test", "validation"]}))
     with pytest.raises(UserError, match="texts has no split train; it has test, validation"):
         read_dataset("texts", ReaderOptions(text="text"))
-    pictures(place / "shades")
+    write_images(place / "shades")
     files = sorted((place / "shades").rglob("*.png"))
     inside: list[object] = [{"bytes": path.read_bytes(), "path": path.name} for path in files]
     save(place / "seen", {"image": inside, "label": [k // 8 for k in range(16)]}, {"image": {"_type": "Image"}})
     assert read_dataset("seen", ReaderOptions(test="seen")).inputs.shape == (16, 1, 9, 12)
 
 
-def test_any_torch_data_set_is_taken(place: Path):
+def test_any_torch_data_set_is_accepted(place: Path):
     class Squares(torch.utils.data.Dataset):  # type: ignore[type-arg]
         def __len__(self) -> int:
             return 30
@@ -200,20 +201,21 @@ def test_a_missing_label_is_a_bad_row_wherever_it_comes_from(place: Path):
     assert read_dataset("t.npz", ReaderOptions(skip_bad_rows=True)).class_names == ("0", "1")
 
 
-def test_classes_have_one_order_whatever_they_are_called():
-    assert ordered(["10", "9", "-1", "9"]) == ("-1", "9", "10")
+def test_the_order_of_classes_does_not_depend_on_the_order_of_rows():
+    assert sort_names(["10", "9", "-1", "9"]) == ("-1", "9", "10")
     for names in itertools.permutations(["1", "nan", "2", "0"]):
-        assert ordered(list(names)) == ("0", "1", "2", "nan")
+        assert sort_names(list(names)) == ("0", "1", "2", "nan")
 
 
-def test_columns_that_hold_bytes_are_left_out_and_noted(place: Path):
+def test_columns_of_bytes_are_ignored_with_a_message(place: Path, caplog: pytest.LogCaptureFixture):
     import pyarrow
     import pyarrow.parquet
 
     kinds = (pyarrow.binary(), pyarrow.large_binary(), pyarrow.binary(2))
     held = {f"b{k}": pyarrow.array([b"ab", b"cd"] * 4, kind) for k, kind in enumerate(kinds)}
     pyarrow.parquet.write_table(pyarrow.table({"x": list(range(8)), "label": ["p", "q"] * 4} | held), "t.parquet")
-    said: list[str] = []
-    read_dataset("t.parquet", say=said.append)
-    assert [line.split(" holds ")[0] for line in said[:3]] == [f"t.parquet: column b{k}" for k in range(3)]
-    assert "1 number, 2 classes" in said[3]
+    caplog.set_level(logging.INFO, "moonfed")
+    read_dataset("t.parquet")
+    ignored = [line.split(" holds ")[0] for line in caplog.messages[:3]]
+    assert ignored == [f"t.parquet: column b{k}" for k in range(3)]
+    assert "1 number, 2 classes" in caplog.messages[3]

@@ -1,4 +1,4 @@
-"""Small data of one's own for tests: a table of people, pictures of two shades, tones."""
+"""Small user data for tests: a table of people, images of two shades, tones."""
 
 import csv
 import wave
@@ -17,7 +17,7 @@ def write_csv(path: Path, header: list[str], rows: list[list[object]]) -> Path:
 
 
 def people(path: Path, rows: int = 60) -> Path:
-    """A table of three sites with different mixes of two classes, told apart by their weight."""
+    """A table of three sites with different mixes of two classes, which differ by their weight."""
     made: list[list[object]] = []
     for k in range(rows):
         site, kind = "abc"[k % 3], "xy"[(k // 3) % 2 if k % 3 else 0]
@@ -25,8 +25,8 @@ def people(path: Path, rows: int = 60) -> Path:
     return write_csv(path, ["age", "colour", "weight", "kind", "site"], made)
 
 
-def pictures(folder: Path, sizes: tuple[tuple[int, int], ...] = ((12, 9),), each: int = 8, mode: str = "L") -> Path:
-    """Dark and bright pictures, of these sizes (width, height) in turn."""
+def write_images(folder: Path, sizes: tuple[tuple[int, int], ...] = ((12, 9),), each: int = 8, mode: str = "L") -> Path:
+    """Write dark and bright images, of these sizes (width, height) in turn."""
     for name, shade in (("dark", 40), ("bright", 200)):
         (folder / name).mkdir(parents=True)
         for k in range(each):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from own_encoders import ALL, IN_TURN, STACK, Frozen, Recurrent, Small
+from custom_encoders import ALL, IN_TURN, STACK, Frozen, Recurrent, Small
 from torch import Tensor, nn
 from worlds import gap, run, same_bits, settings, some_digits
 

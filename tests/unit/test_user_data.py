@@ -1,23 +1,24 @@
-"""Data of one's own from file to report: who is tested on what, and what a run says of its parties."""
+"""User data from file to report: which rows are tested, and what a run reports of its parties."""
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from commands import bits, moonfed
-from own_rows import QUICK, people, write_csv
+from user_rows import QUICK, people, write_csv
 
 from moonfed import fit
-from moonfed.data.readers import ReaderOptions, apply, read_dataset
+from moonfed.data.readers import ReaderOptions, apply_encoding, read_dataset
 from moonfed.data.readers.holdout import hold_out
 from moonfed.training.settings import OWN
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.99])
-def test_every_party_with_two_rows_keeps_some_and_is_tested_on_some(seed: int, share: float):
+def test_every_party_with_two_rows_has_training_and_test_rows(seed: int, share: float):
     rng = np.random.Generator(np.random.PCG64(seed))
     parties = np.sort(np.concatenate([np.repeat(np.arange(6), 2), rng.integers(0, 6, 200)]))
     labels = rng.integers(0, 3, len(parties))
@@ -30,7 +31,7 @@ def test_every_party_with_two_rows_keeps_some_and_is_tested_on_some(seed: int, s
         assert max(1, wanted - 3) <= held <= wanted, "three rows, one of each class, are bound to the training"
 
 
-def test_held_out_rows_are_spread_over_classes_and_the_seed_decides_them():
+def test_held_out_rows_have_the_class_proportions_and_depend_on_the_seed():
     labels, parties = np.tile(np.repeat([0, 1, 2], [10, 20, 70]), 2), np.repeat([0, 1], 100)
     _, test = hold_out(labels, parties, 0.2, 0)
     for party in (0, 1):
@@ -59,7 +60,7 @@ def test_a_table_with_a_site_column_is_a_natural_federation(place: Path):
     assert abs(float(weight.std(correction=0)) - 1) < 1e-6
 
 
-def test_the_run_names_its_parties_and_tests_the_global_model_on_their_own_rows(place: Path):
+def test_the_run_names_its_parties_and_tests_the_global_model_on_their_user_rows(place: Path):
     people(place / "people.csv")
     own = ["--data", "people.csv", "--label", "kind", "--party", "site"]
     answer = moonfed("run", *own, "--rounds", "3", "--out", "run")
@@ -103,7 +104,7 @@ def test_a_party_column_may_be_split_anew(place: Path):
     assert "natural" in shown
 
 
-def test_a_run_on_own_data_goes_on_to_the_same_bits_and_refuses_other_data(place: Path):
+def test_a_run_on_user_data_resumes_to_the_same_bits_and_refuses_other_data(place: Path):
     people(place / "people.csv")
     own = ["--data", "people.csv", "--label", "kind", "--party", "site", "--epochs", "1"]
     assert moonfed("run", *own, "--rounds", "4", "--out", "whole").code == 0
@@ -120,7 +121,7 @@ def test_a_run_on_own_data_goes_on_to_the_same_bits_and_refuses_other_data(place
     assert encoding[0] == encoding[1]
 
 
-def test_settings_of_own_data_come_from_files_and_assignments_too(place: Path):
+def test_settings_of_user_data_come_from_files_and_assignments_too(place: Path):
     people(place / "people.csv")
     own = {"path": "people.csv", "label": "kind", "party": "site"}
     lines = [f'{name} = "{value}"' for name, value in own.items()]
@@ -133,14 +134,14 @@ def test_settings_of_own_data_come_from_files_and_assignments_too(place: Path):
     assert "2 numbers and 1 category," in other.err
 
 
-def test_runs_without_own_data_keep_the_identity_they_had():
+def test_runs_without_user_data_keep_their_identity():
     from moonfed.training.config import identity, make_config
 
     assert identity(make_config({})) == "f4dc620c035f2974"
     assert set(OWN) < set(make_config({}).data.model_dump())
 
 
-def test_a_report_of_own_data_names_the_parties(place: Path):
+def test_a_report_of_user_data_names_the_parties(place: Path):
     people(place / "people.csv")
     own = ["--data", "people.csv", "--label", "kind", "--party", "site"]
     assert moonfed("run", *own, *QUICK, "--out", "run").code == 0
@@ -149,33 +150,33 @@ def test_a_report_of_own_data_names_the_parties(place: Path):
     assert "people" in (place / "page.html").read_text()
 
 
-def test_test_rows_may_be_named(place: Path):
+def test_test_rows_may_come_from_another_file(place: Path, caplog: pytest.LogCaptureFixture):
     people(place / "people.csv")
     write_csv(place / "later.csv", ["kind", "weight", "colour", "age"], [["x", 0, "red", 20], ["y", 12, "green", 21]])
     settings = ReaderOptions(label="kind", party="site", test="later.csv")
-    said: list[str] = []
-    data = read_dataset("people.csv", settings, said.append)
-    assert said[0] == "later.csv does not say whose its rows are: there is no accuracy by party"
+    caplog.set_level(logging.INFO, "moonfed")
+    data = read_dataset("people.csv", settings)
+    assert caplog.messages[0] == "later.csv does not name the party of its rows: there is no accuracy by party"
     assert len(data.labels) == 60
     assert data.test_labels.tolist() == [0, 1]
     assert data.test_party is None
-    assert data.test_inputs[1, 1:3].tolist() == [0, 0], "green was never seen"
+    assert data.test_inputs[1, 1:3].tolist() == [0, 0], "green does not occur in training"
 
 
-def test_an_encoding_reads_rows_to_come_as_the_training_rows_were_read(place: Path):
+def test_an_encoding_reads_later_rows_in_the_same_way_as_the_training_rows(place: Path):
     people(place / "people.csv")
     data = read_dataset("people.csv", ReaderOptions(label="kind", party="site", test="people.csv"))
     assert data.encoding is not None
     kept = json.loads(json.dumps(data.encoding))
-    again = apply(kept, "people.csv")
+    again = apply_encoding(kept, "people.csv")
     assert torch.equal(again.inputs, data.inputs)
     assert again.labels is not None
     write_csv(place / "new.csv", ["weight", "age", "colour"], [[1, 2, "red"]])
-    assert apply(kept, "new.csv").labels is None
+    assert apply_encoding(kept, "new.csv").labels is None
     site = read_dataset("people.csv", ReaderOptions(label="kind", party="site"), encoding=kept)
     mean = data.encoding["details"]["columns"][0]["mean"]
     assert site.encoding is not None
-    assert site.encoding["details"]["columns"][0]["mean"] == mean, "a site takes the encoding of all"
+    assert site.encoding["details"]["columns"][0]["mean"] == mean, "a site uses the shared encoding"
 
 
 def test_the_default_batch_is_no_larger_than_the_smallest_party_trains_on(place: Path):
@@ -188,7 +189,7 @@ def test_the_default_batch_is_no_larger_than_the_smallest_party_trains_on(place:
         assert json.loads((place / name / "config.json").read_text())["config"]["train"]["batch"] == batch
 
 
-def test_simulated_parties_of_own_data_can_fill_a_batch(place: Path):
+def test_simulated_parties_of_user_data_can_fill_a_batch(place: Path):
     people(place / "people.csv", 300)
     own = ["--data", "people.csv", "--label", "kind", "--parties", "5", "--beta", "0.1"]
     split = moonfed("partition", *own, "--json").value
@@ -198,7 +199,7 @@ def test_simulated_parties_of_own_data_can_fill_a_batch(place: Path):
     assert min(moonfed("partition", *own, "--floor", "3", "--json").value["sizes"]) < 16
 
 
-def test_a_failure_calls_the_party_by_its_name(place: Path):
+def test_a_failure_names_the_party(place: Path):
     people(place / "people.csv")
     own = ["--data", "people.csv", "--label", "kind", "--party", "site", "--lr", "1e30"]
     answer = moonfed("run", *own)

@@ -1,4 +1,4 @@
-"""What coordinator and sites agree on: rows of every kind become the same inputs wherever they are read."""
+"""The shared schema: rows of every kind become the same inputs at the coordinator and at every site."""
 
 import json
 import shutil
@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from own_rows import people, pictures, tone, write_csv
+from user_rows import people, tone, write_csv, write_images
 
 from moonfed.core.errors import UserError
 from moonfed.data.readers import ReaderOptions, read_dataset
-from moonfed.data.readers.schema import checked, read_by
+from moonfed.data.readers.encoding import Encoding, read_encoding
+from moonfed.data.readers.schema import read_with_encoding, validate_encoding
 
 
 def made(kind: str, folder: Path) -> tuple[Path, dict[str, Path], ReaderOptions, ReaderOptions]:
@@ -40,17 +41,17 @@ def made(kind: str, folder: Path) -> tuple[Path, dict[str, Path], ReaderOptions,
             parts[name] = own.with_suffix(".parquet")
             pyarrow.parquet.write_table(pyarrow.csv.read_csv(own), parts[name])
         return whole, parts, ReaderOptions(label="kind", party="site"), ReaderOptions(label="kind")
-    if kind in ("pictures", "sounds"):
+    if kind in ("images", "audio"):
         for name in parts:
-            if kind == "pictures":
-                pictures(parts[name], ((10, 9), (12, 8)))
+            if kind == "images":
+                write_images(parts[name], ((10, 9), (12, 8)))
             else:
                 for k in range(12):
                     (parts[name] / "xy"[k % 2]).mkdir(parents=True, exist_ok=True)
                     tone(parts[name] / "xy"[k % 2] / f"{k}.wav", 200 + 100 * k, 0.1 + 0.01 * k)
             shutil.copytree(parts[name], whole / name)
         return whole, parts, ReaderOptions(party="folder"), ReaderOptions()
-    shape, party = ((6, 5), np.uint8) if kind == "npz pictures" else ((7,), np.float64), np.repeat(["a", "b"], 20)
+    shape, party = ((6, 5), np.uint8) if kind == "npz images" else ((7,), np.float64), np.repeat(["a", "b"], 20)
     x = (100 * rng.random((40, *shape[0]))).astype(shape[1])
     y = np.arange(40) % 3
     np.savez(folder / "whole.npz", x=x, y=y, party=party)
@@ -60,15 +61,15 @@ def made(kind: str, folder: Path) -> tuple[Path, dict[str, Path], ReaderOptions,
     return folder / "whole.npz", parts, ReaderOptions(party="party"), ReaderOptions()
 
 
-@pytest.mark.parametrize("kind", ["text", "parquet", "pictures", "sounds", "numbers", "npz pictures"])
+@pytest.mark.parametrize("kind", ["text", "parquet", "images", "audio", "numbers", "npz images"])
 def test_rows_of_every_kind_become_the_same_inputs_at_a_site_as_in_one_place(tmp_path: Path, kind: str):
     whole, parts, settings, own = made(kind, tmp_path / "data")
     data = read_dataset(whole, replace(settings, test=str(whole)))
     assert data.encoding is not None
     assert data.party is not None
-    known = checked(json.loads(json.dumps(data.encoding | {"party": None, "parties": []})))
+    known = validate_encoding(json.loads(json.dumps(data.encoding | {"party": None, "parties": []})))
     for k, path in enumerate(parts.values()):
-        site = read_by(known, path, own)
+        site = read_with_encoding(known, path, own)
         assert torch.equal(site.inputs, data.inputs[data.party == k])
         assert torch.equal(site.labels, data.labels[data.party == k])
         assert (site.classes, site.mean, site.std, site.words) == (data.classes, data.mean, data.std, data.words)
@@ -79,14 +80,14 @@ def test_an_encoding_out_of_bounds_or_of_another_form_is_refused(tmp_path: Path)
     whole, _, settings, _ = made("text", tmp_path / "data")
     text = read_dataset(whole, settings).encoding
     table = read_dataset(people(tmp_path / "people.csv"), ReaderOptions(label="kind")).encoding
-    whole, _, settings, _ = made("npz pictures", tmp_path / "more")
+    whole, _, settings, _ = made("npz images", tmp_path / "more")
     array = read_dataset(whole, settings).encoding
     assert text
     assert table
     assert array
     plain = {"party": None, "parties": []}
     for value in (text, table, array):
-        checked(value | plain)
+        validate_encoding(value | plain)
     number, column = table["details"]["columns"][0], table["details"]["columns"]
     for value in (
         text | plain | {"details": {"words": ["a"], "length": 10**12}},
@@ -105,4 +106,10 @@ def test_an_encoding_out_of_bounds_or_of_another_form_is_refused(tmp_path: Path)
         array | plain | {"details": {"axis": 1, "mean": [float("nan")], "std": [1.0]}},
     ):
         with pytest.raises(UserError, match="the encoding of this run is damaged"):
-            checked(value)
+            validate_encoding(value)
+
+
+@pytest.mark.parametrize(("former", "kind"), [("pictures", "images"), ("sound", "audio")])
+def test_the_kinds_of_an_earlier_version_are_read(former: str, kind: str):
+    encoding = Encoding(kind, None, None, None, ("x", "y"), (), {"shape": [1, 2, 2]}, {})
+    assert read_encoding(encoding.as_json() | {"kind": former}) == encoding

@@ -1,6 +1,7 @@
-"""Folders of pictures and of sounds: made equal, by class, by party."""
+"""Folders of images and of audio clips, by class and by party."""
 
 import json
+import logging
 import math
 import struct
 from pathlib import Path
@@ -9,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 from commands import moonfed, refuse
-from own_rows import QUICK, pictures, tone
 from PIL import Image
+from user_rows import QUICK, tone, write_images
 
-from moonfed.data.readers import ReaderOptions, apply, read_dataset
-from moonfed.data.readers.audio import resampled
-from moonfed.data.readers.wav import form_of, samples_of
+from moonfed.data.readers import ReaderOptions, apply_encoding, read_dataset
+from moonfed.data.readers.audio import resample
+from moonfed.data.readers.wav import read_header, read_samples
 from moonfed.data.spectrogram import log_mel, mel_filters
 
 
-def test_a_folder_of_pictures_keeps_its_pixels_where_sizes_agree(place: Path):
-    data = read_dataset(pictures(place / "shades"))
+def test_a_folder_of_images_of_one_size_keeps_its_pixels(place: Path):
+    data = read_dataset(write_images(place / "shades"))
     assert data.inputs.shape[1:] == (1, 9, 12)
     assert data.class_names == ("bright", "dark")
     assert data.encoder == "cnn"
@@ -31,54 +32,56 @@ def test_a_folder_of_pictures_keeps_its_pixels_where_sizes_agree(place: Path):
     assert moonfed("run", "--data", "shades", "--parties", "2", "--floor", "2", "--batch", "2", *QUICK).code == 0
 
 
-def test_pictures_of_several_sizes_and_colours_are_made_equal_and_it_is_said(place: Path):
-    pictures(place / "shades", ((12, 9), (12, 9), (300, 200)))
+def test_images_of_several_sizes_and_colours_get_one_shape_with_a_message(
+    place: Path, caplog: pytest.LogCaptureFixture
+):
+    write_images(place / "shades", ((12, 9), (12, 9), (300, 200)))
     Image.new("RGB", (12, 9), (250, 0, 0)).save(place / "shades" / "bright" / "red.jpeg", quality=95)
     Image.new("RGBA", (12, 9), (0, 0, 0, 0)).save(place / "shades" / "bright" / "clear.webp", lossless=True)
-    said: list[str] = []
-    data = read_dataset("shades", ReaderOptions(test="shades"), said.append)
+    caplog.set_level(logging.INFO, "moonfed")
+    data = read_dataset("shades", ReaderOptions(test="shades"))
     assert data.inputs.shape == (18, 3, 9, 12)
-    assert any("2 sizes made 9x12" in line for line in said)
-    assert any("all are taken as colour" in line for line in said)
+    assert any("2 sizes resized to 9x12" in line for line in caplog.messages)
+    assert any("all are read as colour" in line for line in caplog.messages)
     assert data.inputs[0].float().mean() in (200, 255)
     assert (data.inputs[8] == 255).all(), "what is transparent is white"
     assert read_dataset("shades", ReaderOptions(size=(5, 7))).inputs.shape[1:] == (3, 5, 7)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 20), (4, 4), (70, 5), (64, 31)])
-def test_pictures_of_any_size_find_an_encoder_that_takes_them(size: tuple[int, int], place: Path):
-    pictures(place / "shades", (size,))
+def test_images_of_any_size_have_a_default_encoder(size: tuple[int, int], place: Path):
+    write_images(place / "shades", (size,))
     quick = ["--parties", "2", "--floor", "2", "--batch", "2", "--epochs", "1", "--rounds", "1"]
     answer = moonfed("run", "--data", "shades", *quick)
     assert answer.code == 0, answer.err
 
 
-def test_folders_of_parties_and_of_train_and_test_are_taken_apart(place: Path):
+def test_folders_of_parties_and_of_train_and_test_are_recognised(place: Path, caplog: pytest.LogCaptureFixture):
     for party in ("north", "south"):
-        pictures(place / "by-party" / party, each=4)
+        write_images(place / "by-party" / party, each=4)
     data = read_dataset("by-party", ReaderOptions(party="folder"))
     assert data.party_names == ("north", "south")
-    pictures(place / "parted" / "train", each=4)
-    pictures(place / "parted" / "test", each=2)
-    said: list[str] = []
-    data = read_dataset("parted", say=said.append)
+    write_images(place / "parted" / "train", each=4)
+    write_images(place / "parted" / "test", each=2)
+    caplog.set_level(logging.INFO, "moonfed")
+    data = read_dataset("parted")
     assert (len(data.labels), len(data.test_labels)) == (8, 4)
-    assert len(said) == 1
-    pictures(place / "parted" / "validation", each=2)
-    read_dataset("parted", say=said.append)
-    assert said[1] == "parted: the folder validation is left out"
+    assert len(caplog.messages) == 1
+    write_images(place / "parted" / "validation", each=2)
+    read_dataset("parted")
+    assert caplog.messages[1] == "parted: the folder validation is ignored"
 
 
-def test_rows_to_be_predicted_may_lie_in_no_class(place: Path):
-    data = read_dataset(pictures(place / "shades"))
+def test_rows_to_predict_may_be_in_no_class_folder(place: Path):
+    data = read_dataset(write_images(place / "shades"))
     assert data.encoding is not None
     (place / "new").mkdir()
     Image.new("RGB", (30, 30), (9, 9, 9)).save(place / "new" / "one.png")
-    found = apply(data.encoding, "new")
+    found = apply_encoding(data.encoding, "new")
     assert found.labels is None
     assert found.inputs.shape == (1, 1, 9, 12)
     assert float(found.inputs[0, 0, 0, 0]) == pytest.approx((9 - data.mean[0]) / data.std[0], abs=1e-5)
-    assert torch.equal(apply(data.encoding, "new/one.png").inputs, found.inputs)
+    assert torch.equal(apply_encoding(data.encoding, "new/one.png").inputs, found.inputs)
 
 
 def test_the_loudest_band_of_a_tone_rises_with_its_pitch(place: Path):
@@ -86,7 +89,7 @@ def test_the_loudest_band_of_a_tone_rises_with_its_pitch(place: Path):
         tone(place / "tones" / "ab"[k % 2] / f"{k}.wav", pitch, seconds=1)
     heard = read_dataset("tones", ReaderOptions(test="tones")).encoding
     assert heard is not None
-    rows = apply(heard, "tones").rows
+    rows = apply_encoding(heard, "tones").rows
     loudest = {rows.place(k)[-5]: int(rows.content[k, 0].mean(1).argmax()) for k in range(6)}  # type: ignore[index]
     assert loudest["0"] < loudest["4"] < loudest["2"]
     assert loudest["0"] == loudest["3"]
@@ -96,31 +99,31 @@ def test_the_loudest_band_of_a_tone_rises_with_its_pitch(place: Path):
 @pytest.mark.parametrize(
     ("rate", "window", "bands"), [(8000, 200, 40), (8000, 256, 32), (44100, 1102, 40), (100, 16, 4)]
 )
-def test_no_band_is_deaf_and_the_bands_cover_every_pitch(rate: int, window: int, bands: int):
+def test_no_filter_is_zero_and_the_filters_cover_every_frequency(rate: int, window: int, bands: int):
     filters = mel_filters(rate, window, bands)
     assert filters.shape == (bands, window // 2 + 1)
     assert (filters.sum(1) > 0.5).all()
     assert (filters[:, 1:-1].sum(0) > 0).all()
 
 
-def test_a_long_sound_is_heard_as_its_pieces_are():
+def test_the_spectrogram_of_a_long_clip_equals_that_of_its_pieces():
     sound = np.random.Generator(np.random.PCG64(0)).normal(size=80 * 5000)
     whole = log_mel(sound, 8000, 8, 4990, 0.025, 0.010)
     part = log_mel(sound[80 * 3000 :], 8000, 8, 100, 0.025, 0.010)
     assert np.allclose(whole[:, 3000:3100], part, atol=1e-5)
 
 
-def test_a_tone_brought_to_another_rate_is_the_same_tone():
+def test_a_resampled_tone_is_the_same_tone():
     high, low = (torch.sin(2 * math.pi * 440 * torch.arange(rate) / rate) for rate in (16000, 8000))
-    assert torch.allclose(resampled(high, 16000, 8000), low, atol=1e-3)
-    assert torch.allclose(resampled(low, 8000, 16000), high, atol=1e-3)
+    assert torch.allclose(resample(high, 16000, 8000), low, atol=1e-3)
+    assert torch.allclose(resample(low, 8000, 16000), high, atol=1e-3)
 
 
 @pytest.mark.parametrize("wide", [1, 2, 3, 4])
-def test_samples_of_every_width_are_the_same_sound(wide: int, place: Path):
+def test_samples_of_every_width_have_the_same_values(wide: int, place: Path):
     tone(place / "a.wav", 440, wide=wide, channels=2)
     wanted = 0.9 * np.sin(2 * np.pi * 440 * np.arange(2400) / 8000)
-    assert np.abs(samples_of(place / "a.wav") - wanted).max() < 4 / 2 ** (8 * min(wide, 2))
+    assert np.abs(read_samples(place / "a.wav") - wanted).max() < 4 / 2 ** (8 * min(wide, 2))
 
 
 def riff(
@@ -147,41 +150,41 @@ def test_headers_that_other_programs_write_are_read():
         riff(3, wave_.astype("<f8").tobytes(), 64, extended=True),
         riff(1, whole.tobytes(), 32, size=0xFFFFFFFF),
     ):
-        assert form_of(source).frames == 800
-        assert np.abs(samples_of(source) - wave_).max() < 1e-6
+        assert read_header(source).frames == 800
+        assert np.abs(read_samples(source) - wave_).max() < 1e-6
 
 
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        (b"", "it ends too early"),
-        (b"RIFFxxxxJUNKxxxx", "no .wav file"),
-        (riff(1, b"", 16), "no sound in it"),
-        (riff(7, bytes(80), 8), "samples of kind 7 and 8 bits"),
-        (riff(1, bytes(80), 40), "samples of kind 1 and 40 bits"),
-        (riff(1, bytes(80), 16, rate=0), "a sampling rate of 0 Hz"),
-        (riff(1, bytes(80), 16, rate=7), "a sampling rate of 7 Hz"),
-        (riff(1, bytes(80), 16)[:-10], "it ends too early"),
-        (riff(1, bytes(80), 16)[:30], "it ends too early"),
-        (riff(1, bytes(80), 16).replace(b"fmt ", b"else"), "its header does not say"),
+        (b"", "the file is truncated"),
+        (b"RIFFxxxxJUNKxxxx", "not a .wav file"),
+        (riff(1, b"", 16), "it has no samples"),
+        (riff(7, bytes(80), 8), "samples of format 7 and 8 bits"),
+        (riff(1, bytes(80), 40), "samples of format 1 and 40 bits"),
+        (riff(1, bytes(80), 16, rate=0), "its sampling rate is 0 Hz"),
+        (riff(1, bytes(80), 16, rate=7), "its sampling rate is 7 Hz"),
+        (riff(1, bytes(80), 16)[:-10], "the file is truncated"),
+        (riff(1, bytes(80), 16)[:30], "the file is truncated"),
+        (riff(1, bytes(80), 16).replace(b"fmt ", b"else"), "its header does not describe"),
         (riff(3, np.full(20, np.nan, "<f4").tobytes(), 32), "its samples are not finite"),
     ],
 )
-def test_a_file_that_is_no_sound_is_named_with_what_is_wrong(source: bytes, why: str, place: Path):
+def test_an_unreadable_wav_file_is_named_with_the_reason(source: bytes, why: str, place: Path):
     for k in range(4):
         tone(place / "sounds" / "ab"[k % 2] / f"{k}.wav", 300)
     (place / "sounds" / "a" / "other.wav").write_bytes(source)
     assert f"sounds has a bad row of 5: a/other.wav (unreadable: {why}" in refuse(place, "run", "--data", "sounds")
 
 
-def test_sounds_of_any_length_and_rate_are_heard(place: Path):
+def test_clips_of_any_length_and_rate_are_read(place: Path):
     for k, (seconds, rate) in enumerate([(0.02, 100), (1.0, 100), (0.001, 8000), (0.2, 96000)]):
         for name in "aabb":
             tone(place / str(k) / name / f"{len(list(place.rglob('*')))}.wav", 20, seconds, rate)
         assert read_dataset(str(k)).inputs.isfinite().all()
 
 
-def test_a_folder_of_sounds_by_speaker_trains(place: Path):
+def test_a_folder_of_audio_by_speaker_trains(place: Path):
     for speaker in ("ann", "bob"):
         for name, pitch in (("low", 200), ("high", 1500)):
             for k in range(6):
@@ -194,6 +197,6 @@ def test_a_folder_of_sounds_by_speaker_trains(place: Path):
     own = ["--data", "sounds", "--party", "folder"]
     answer = moonfed("run", *own, "--rounds", "4", "--epochs", "2", "--batch", "4", "--out", "run")
     assert answer.code == 0, answer.err
-    assert "2 sampling rates brought to 8000 Hz" in answer.err
+    assert "2 sampling rates resampled to 8000 Hz" in answer.err
     assert json.loads((place / "run" / "config.json").read_text())["config"]["model"]["model"] == "sound"
     assert "spectrograms of 1x40x" in answer.err

@@ -1,4 +1,4 @@
-"""moonfed run --model my_file.py:Encoder: what is wrong with it is said in a line, and a change of it is noticed."""
+"""moonfed run --model my_file.py:Encoder: errors in it are reported in one line, and changes of it are noticed."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def file(place: Path) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
-def test_resumed_is_never_interrupted_with_dropout_frozen_layers_and_an_lstm(file: Path, engine: str) -> None:
+def test_a_resumed_run_with_dropout_frozen_layers_and_an_lstm_has_the_same_bits(file: Path, engine: str) -> None:
     asked = [*ASKED, "--engine", engine]
     assert moonfed(*asked, "--rounds", "4", "--out", "whole").code == 0
     assert moonfed(*asked, "--rounds", "2", "--out", "parts").code == 0
@@ -38,7 +38,7 @@ def test_resumed_is_never_interrupted_with_dropout_frozen_layers_and_an_lstm(fil
     assert bits(Path("whole")) == bits(Path("parts"))
 
 
-def test_the_same_encoder_gives_the_same_run_wherever_its_file_lies(file: Path, place: Path) -> None:
+def test_the_same_encoder_gives_the_same_run_wherever_its_file_is(file: Path, place: Path) -> None:
     assert moonfed(*ASKED, "--rounds", "1", "--out", "here").code == 0
     (place / "there").mkdir()
     file.rename(place / "there" / "my_file.py")
@@ -65,12 +65,15 @@ BAD = {
         "my_file.py cannot be imported: ModuleNotFoundError: No module named 'nowhere' (l",
     ),
     "exits": ("import sys; sys.exit(3)", "my_file.py cannot be imported: SystemExit: 3 (line 3)"),
-    "not an encoder": ("Encoder = 3", "my_file.py:Encoder is an int; an encoder is a torch.nn.Module"),
+    "not an encoder": ("Encoder = 3", "my_file.py:Encoder is an int; an encoder must be a torch.nn.Module"),
     "makes something else": (
         "def Encoder(): return 'net'",
-        "my_file.py:Encoder gives a str, an encoder is a torch.nn.M",
+        "my_file.py:Encoder makes a str, an encoder must be a torch.nn.M",
     ),
-    "wants too much": ("def Encoder(width, depth): pass", "my_file.py:Encoder wants width, depth; an encoder is made"),
+    "wants too much": (
+        "def Encoder(width, depth): pass",
+        "my_file.py:Encoder needs the parameters width, depth; an encoder may",
+    ),
     "cannot be built": (
         "def Encoder(shape): return nn.Linear(shape[9], 1)",
         "cannot be built for inputs [1, 8, 8]: Ind",
@@ -79,28 +82,34 @@ BAD = {
     "line of the error": (SEES + "self.l(x)", "(my_file.py, line 8)"),
     "a tuple": (
         SEES + "self.l(x.flatten(1)), 1",
-        "gives a tuple of 2, an encoder gives one tensor [batch, features]; r",
+        "returns a tuple of 2, an encoder must return one tensor [batch, features]; r",
     ),
     "one number": (
         SEES + "self.l(x.flatten(1)).sum(1)",
-        "gives [2] for a batch of shape [2, 1, 8, 8], an encoder gives",
+        "returns [2] for a batch of shape [2, 1, 8, 8], an encoder must return",
     ),
-    "batch lost": (SEES + "self.l(x.flatten(1))[:1]", "gives [1, 8] for a batch of shape [2, 1, 8, 8]"),
-    "NaN": (SEES + "self.l(x.flatten(1)) / 0", "gives numbers that are not finite for the first 2 training rows"),
-    "whole numbers": (SEES + "self.l(x.flatten(1)).long()", "gives torch.int64, an encoder gives torch.float32"),
+    "batch lost": (SEES + "self.l(x.flatten(1))[:1]", "returns [1, 8] for a batch of shape [2, 1, 8, 8]"),
+    "NaN": (SEES + "self.l(x.flatten(1)) / 0", "returns numbers that are not finite for the first 2 training rows"),
+    "whole numbers": (
+        SEES + "self.l(x.flatten(1)).long()",
+        "returns torch.int64, an encoder must return torch.float32",
+    ),
     "no gradient": (SEES + "self.l(x.flatten(1)).detach()", "no gradient reaches the parameters of my_file.py:Encoder"),
     "no parameters": ("Encoder = nn.Flatten", "my_file.py:Encoder has no parameters"),
     "two shapes": (
         SEES + "self.l(x.flatten(1))[:, : 3 if self.training else 8]",
-        "gives [2, 8] for 2 rows when it is judged and [2, 3] for 2 rows when it trains",
+        "returns [2, 8] for 2 rows in eval mode and [2, 3] for 2 rows in training mode",
     ),
-    "one row squeezed away": (SEES + "self.l(x.flatten(1)).squeeze()", "gives [8] for a batch of shape [1, 1, 8, 8]"),
-    "a batch of two alone": (SEES + "self.l(x.flatten(1).view(-1, 64)[:2])", "gives [2, 8] for a batch of shape [16, "),
+    "one row squeezed away": (SEES + "self.l(x.flatten(1)).squeeze()", "returns [8] for a batch of shape [1, 1, 8, 8]"),
+    "a batch of two alone": (
+        SEES + "self.l(x.flatten(1).view(-1, 64)[:2])",
+        "returns [2, 8] for a batch of shape [16, ",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_with_an_encoder_is_said_in_one_line(name: str, file: Path) -> None:
+def test_an_error_in_an_encoder_is_reported_in_one_line(name: str, file: Path) -> None:
     code, words = BAD[name]
     file.write_text(f"from torch import nn\n\n{code}\n")
     answer = moonfed(*ASKED, "--out", "run")
@@ -112,20 +121,20 @@ def test_what_is_wrong_with_an_encoder_is_said_in_one_line(name: str, file: Path
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("nowhere.py:Encoder", "no file nowhere.py to take the encoder Encoder from"),
-        ("my_file.py", "an encoder of your own is FILE.py:NAME, my_file.py:Encoder for one, got 'my_file.py'"),
-        ("my_file.py:", "an encoder of your own is FILE.py:NAME"),
-        ("Encoder@0123", "an encoder of your own is FILE.py:NAME"),
+        ("nowhere.py:Encoder", "no file nowhere.py with the encoder Encoder"),
+        ("my_file.py", "a custom encoder is named FILE.py:NAME, for example my_file.py:Encoder; got 'my_file.py'"),
+        ("my_file.py:", "a custom encoder is named FILE.py:NAME"),
+        ("Encoder@0123", "a custom encoder is named FILE.py:NAME"),
         ("cnnn", 'no encoder "cnnn"; did you mean cnn?'),
     ],
 )
-def test_what_names_no_encoder_is_refused(asked: str, words: str, file: Path) -> None:
+def test_a_name_without_an_encoder_is_refused(asked: str, words: str, file: Path) -> None:
     answer = moonfed(*ASKED[:-1], asked, "--out", "run")
     assert answer.code == 2
     assert words in answer.err
 
 
-def test_an_encoder_of_ones_own_has_its_own_normalisation(file: Path) -> None:
+def test_a_custom_encoder_has_its_own_normalisation(file: Path) -> None:
     answer = moonfed(*ASKED, "--norm", "batch", "--out", "run")
     assert answer.code == 2
     assert "leave --norm batch away" in answer.err
@@ -143,7 +152,7 @@ def test_an_encoder_of_ones_own_has_its_own_normalisation(file: Path) -> None:
         "from moonfed.models.mlp import Mlp as Encoder",
     ],
 )
-def test_an_encoder_is_called_as_it_wants_to_be(code: str, file: Path, place: Path) -> None:
+def test_a_factory_is_called_with_the_parameters_it_has(code: str, file: Path, place: Path) -> None:
     (place / "beside.py").write_text("wide = 8\n")
     file.write_text(f"from torch import nn\n{code}\n")
     assert moonfed(*ASKED, "--rounds", "1", "--out", "run").code == 0
