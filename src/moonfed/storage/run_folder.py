@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -188,11 +188,6 @@ def read_rows(path: Path) -> list[RoundRecord]:
         return _rows(_log(path))
     except ValueError as error:
         raise UserError(f"{path / LOG} cannot be read: {short(error)}") from None
-
-
-def last_accuracy(rows: Sequence[RoundRecord]) -> float | None:
-    """The accuracy of the last round that was evaluated."""
-    return next((row["accuracy"] for row in reversed(rows) if row["accuracy"] is not None), None)
 
 
 def _log(path: Path) -> bytes:
