@@ -34,7 +34,10 @@ def compare_options(methods: Sequence[str], seeds: str | None, table: dict[str, 
         )
     baseline = table.get("baseline")
     if baseline is not None and baseline not in chosen:
-        raise UserError(f"the baseline must be one of the methods {' '.join(chosen)}, got {baseline}")
+        methods_text = " ".join(chosen)
+        raise UserError(
+            f"the baseline must be one of the methods {methods_text}, got {baseline}; use --set compare.baseline=METHOD"
+        )
     return CompareOptions(chosen, seeds if seeds is not None else _seed_text(table.get("seeds")), baseline)
 
 
