@@ -23,7 +23,7 @@ from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.loop import RoundRecord
 from moonfed.training.split_summary import describe_split
 
-Found = dict[str, Any]
+Json = dict[str, Any]
 SMOKE_WARNING = "smoke test: the digits, an mlp, few parties and rounds; it only shows that the command works"
 PRINTED_UNIT = {"accuracy": 0.01}  # accuracies are printed in per cent
 
@@ -39,7 +39,7 @@ class Reading:
     split: dict[str, Any] | None = None
 
 
-def result_of(recipe: Recipe, options: ReproductionOptions) -> Found:
+def result_of(recipe: Recipe, options: ReproductionOptions) -> Json:
     """Collect what is known of a recipe; lines without trials are marked as not run."""
     printed = library().tables[recipe.published or recipe.id]
     table = replace(printed, values={}, spread={}) if recipe.ours else printed  # the published values are of other data
@@ -117,7 +117,7 @@ def _read_split(line: Line, key: Key, options: ReproductionOptions) -> Reading:
     return Reading(float(value), split=split)
 
 
-def _line(line: Line, read: dict[Key, Reading], table: Published, options: ReproductionOptions) -> Found:
+def _line(line: Line, read: dict[Key, Reading], table: Published, options: ReproductionOptions) -> Json:
     printed = line.printed or line.place
     cell = scaled(line.cell, options.scale)
     folders = {key: options.folder(line.cell, key) for key in options.keys}
@@ -157,7 +157,7 @@ def difference_of(
     table: Published,
     smoke: bool,
     ours: bool = False,
-) -> Found:
+) -> Json:
     """Compare a claimed difference with the trials, paired by split and seed.
 
     For our own variants, the published table decides which method is claimed to be ahead, but not the margin.
@@ -208,7 +208,7 @@ def _reversed(text: str) -> str:
     return f"{other}{over}{row}, {column}" if over else f"less: {text}"
 
 
-def _spread(values: dict[Key, float]) -> Found | None:
+def _spread(values: dict[Key, float]) -> Json | None:
     if not values:
         return None
     return interval(units(values))._asdict() | {"std": deviation(list(values.values())), "trials": len(values)}
@@ -218,7 +218,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def _reference(id: str) -> Found | None:
+def _reference(id: str) -> Json | None:
     """A published curve to show for comparison."""
     if not id:
         return None
@@ -231,9 +231,9 @@ def _reference(id: str) -> Found | None:
     }
 
 
-def _circumstances(recipe: Recipe, options: ReproductionOptions) -> list[Found]:
+def _circumstances(recipe: Recipe, options: ReproductionOptions) -> list[Json]:
     """Machines, versions and precisions of the trials, each combination once."""
-    found: list[Found] = []
+    found: list[Json] = []
     for line in recipe.lines:
         for key in options.keys if line.measure not in WITHOUT_TRIALS else ():
             folder = options.folder(line.cell, key)

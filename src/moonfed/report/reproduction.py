@@ -63,7 +63,7 @@ def _differences(result: Result, mark: str, measured: str) -> Table:
 
 def _difference_row(item: Result) -> list[str]:
     over, level, measure = item["measured"], item["level"], item["measure"]
-    within = "" if level is None else f"within {shown_as(measure) * level:g}"
+    within = "" if level is None else f"within {display_factor(measure) * level:g}"
     return [
         item["text"],
         within or ("" if item["published"] is None else _number(item["published"], None, measure, sign="+")),
@@ -180,7 +180,7 @@ RESULT_FILES: dict[str, Callable[[Result], str]] = {
 }
 
 
-def shown_as(measure: str) -> float:
+def display_factor(measure: str) -> float:
     """The factor with which values of a measure are shown: accuracies are fractions, shown in per cent."""
     return 100.0 if measure in PERCENT else 1.0
 
@@ -188,7 +188,7 @@ def shown_as(measure: str) -> float:
 def _number(value: float | None, spread: float | None, measure: str, digits: int | None = None, sign: str = "") -> str:
     if value is None:
         return ""
-    digits, factor = DIGITS.get(measure, 1) if digits is None else digits, shown_as(measure)
+    digits, factor = DIGITS.get(measure, 1) if digits is None else digits, display_factor(measure)
     return f"{factor * value:{sign}.{digits}f}" + ("" if spread is None else f" ± {factor * spread:.{digits}f}")
 
 

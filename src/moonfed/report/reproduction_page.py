@@ -11,7 +11,7 @@ from moonfed.report.blocks import Block, Details, Paragraph, Plot, PlotGrid, Sec
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE, STYLE, Curve, colour, curves
 from moonfed.report.heatmap import heatmap
-from moonfed.report.reproduction import Result, footnotes, heading, shown_as, tables
+from moonfed.report.reproduction import Result, display_factor, footnotes, heading, tables
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def _verdict_plots(result: Result) -> list[Plot]:
 
 
 def _difference_figure(items: list[Result], measure: str) -> Figure:
-    factor = shown_as(measure)
+    factor = display_factor(measure)
     with matplotlib.rc_context(STYLE | {"axes.grid.axis": "x"}):
         figure = Figure(figsize=(SIZE[0] * 1.25, 0.9 + 0.26 * len(items)), layout="constrained")
         axes = figure.subplots()
