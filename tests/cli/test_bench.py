@@ -130,8 +130,8 @@ def test_sweep_runs_every_point_of_the_grid_over_every_seed(tmp_path: Path):
     ("asked", "word"),
     [
         (["--mu", "1"], "sweep needs a setting with several values"),
-        (["--dataset", "digits,cifar10"], "--dataset is one for all trials"),
-        (["--engine", "stacked,sequential"], "--engine is one for all trials"),
+        (["--dataset", "digits,cifar10"], "--dataset takes one value in a sweep"),
+        (["--engine", "stacked,sequential"], "--engine takes one value in a sweep"),
         (["--mu", "1,1"], "needs each value once"),
         (["--mu", "1,many"], "moon.mu needs a number"),
         (["--mu", "1,2", "--seeds", "0-999"], "more than 1000 trials"),

@@ -13,11 +13,12 @@ from safetensors import safe_open
 
 from moonfed.experiments.execute import run_trials
 from moonfed.papers.recipe_result import result_of
-from moonfed.papers.recipe_trials import Terms, run_recipes
+from moonfed.papers.recipe_trials import ReproductionOptions, run_recipes
 from moonfed.papers.recipes import RECIPES
 from moonfed.training.callbacks import FunctionCallback
+from moonfed.training.accuracy import accuracy, final_accuracy
 
-FILES = {"result.json", "table.md", "table.tex", "lines.csv", "differences.csv", "curves.csv"}
+FILE_SETS = {"result.json", "table.md", "table.tex", "lines.csv", "differences.csv", "curves.csv"}
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +45,17 @@ def test_every_recipe_runs_and_leaves_its_tables(everything):
     out, said = everything
     assert {path.name for path in out.iterdir()} == {*RECIPES, "trials", "report.html"}
     for id in RECIPES:
-        assert {path.name for path in (out / id).iterdir()} >= FILES
+        assert {path.name for path in (out / id).iterdir()} >= FILE_SETS
         found = result(out, id)
         assert f"{id} [SMOKE" in said
         assert {line["state"] for line in found["lines"]} == {"run"}
         assert not any(item["verdict"].endswith("not run") for item in found["differences"])
 
 
-def test_no_number_of_a_smoke_test_can_be_mistaken(everything):
+def test_every_file_of_a_smoke_test_is_marked(everything):
     out, _ = everything
     for id in RECIPES:
-        for name in FILES:
+        for name in FILE_SETS:
             text = (out / id / name).read_text()
             assert "smoke" in text.lower() or text.count("\n") == 1, (id, name)
         found = result(out, id)
@@ -69,7 +70,7 @@ def test_one_page_shows_every_recipe_with_its_published_and_measured_values(ever
     assert page.count("SMOKE") > 34
     found = result(out, "table1")
     line = next(line for line in found["lines"] if (line["row"], line["column"]) == ("moon", "cifar10"))
-    assert f"{line['measured']['mean']:.1f} ± {line['measured']['std']:.1f}" in page
+    assert f"{100 * line['measured']['mean']:.1f} ± {100 * line['measured']['std']:.1f}" in page
     assert "69.1 ± 0.4" in page
     assert all(item["verdict"] in page for item in found["differences"])
     assert "t-SNE of the features of all data" in page
@@ -88,9 +89,9 @@ def test_a_value_is_that_of_its_runs(everything):
     line = result(out, "table1")["lines"][0]
     for trial in line["trials"]:
         log = (out / trial["folder"] / "rounds.jsonl").read_text().splitlines()
-        accuracies = [100 * json.loads(row)["accuracy"] for row in log][: line["settings"]["train"]["rounds"]]
-        assert trial["value"] == pytest.approx(sum(accuracies) / len(accuracies))
-        assert trial["last"] == accuracies[-1]
+        rounds = [json.loads(row) for row in log][: line["settings"]["train"]["rounds"]]
+        assert trial["value"] == accuracy(rounds)
+        assert trial["final"] == final_accuracy(rounds) == rounds[-1]["accuracy"]
 
 
 def test_methods_of_a_table_start_from_the_same_split_and_weights(everything):
@@ -120,15 +121,15 @@ def test_the_four_models_of_figure_2_leave_their_features(everything):
             assert file.get_tensor("features").shape[0] == file.get_tensor("labels").shape[0] == 382
 
 
-def test_heat_maps_are_drawn(everything):
+def test_heat_maps_are_plotted(everything):
     out, _ = everything
     assert (out / "fig5" / "cifar10-split0.svg").read_text().lstrip().startswith("<?xml")
 
 
-def test_asking_again_runs_nothing_and_says_the_same(everything):
+def test_the_same_command_again_runs_nothing_and_gives_the_same_result(everything):
     out, _ = everything
     before = contents(out / "trials")
-    again = moonfed("reproduce", "table1", "table9", "--scale", "smoke", "--out", out, "--resume", "--json")
+    again = moonfed("reproduce", "table1", "table9", "--scale", "smoke", "--out", out, "--json")
     assert again.code == 0
     assert again.err == ""
     assert [found["id"] for found in again.value] == ["table1", "table9"]
@@ -156,7 +157,7 @@ def test_the_list_of_the_published_scale_needs_no_data(place, monkeypatch):
     assert [item["trials"] for item in answer.value] == [15, 12]
     words = moonfed("reproduce", "--list", "table8")
     assert "-cifar10" in words.out
-    assert "us a party-step, from one plain step timed now" in words.out
+    assert "us per party-step, from one plain step timed now" in words.out
 
 
 def until(rounds: int) -> Callable[[Any], Any]:
@@ -166,7 +167,7 @@ def until(rounds: int) -> Callable[[Any], Any]:
 
 def test_stopped_and_resumed_is_never_stopped(tmp_path):
     recipes = [RECIPES[id].only("cifar10") for id in ("table12", "table8")]
-    whole, halved = (Terms(tmp_path / name, "smoke", (0,)) for name in ("whole", "halved"))
+    whole, halved = (ReproductionOptions(tmp_path / name, "smoke", (0,)) for name in ("whole", "halved"))
     assert run_recipes(recipes, whole, until(9))
     assert not run_recipes(recipes, halved, until(1))
     assert {line["state"] for line in result_of(recipes[0], halved)["lines"]} == {"not run"}
@@ -185,7 +186,7 @@ def test_several_splits_are_trials_of_their_own(place):
     assert (place / "xu-table2-splits-0-1-seeds-0" / "table.md").exists()
 
 
-def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(place):
+def test_ctrl_c_ends_in_one_line_and_the_same_command_continues(place):
     words = ("reproduce", "table8", "--scale", "smoke", "--seeds", "0", "--out", place)
     attempt = Attempt(*words)
     attempt.await_word("round 1/2")
@@ -200,9 +201,9 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(place):
     ("words", "line"),
     [
         (["tabel1"], 'no recipe "tabel1"; did you mean table1? known: '),
-        ([], "reproduce needs an id, table1 for one, or all; moonfed reproduce --list shows what there is"),
+        ([], "reproduce needs an id, for example table1, or all; moonfed reproduce --list shows every id"),
         (["table1", "--dataset", "cifar"], 'no data set in the recipes "cifar"; did you mean cifar10? known: '),
-        (["table8", "--dataset", "cifar100"], "table8 is not about cifar100; it needs cifar10"),
+        (["table8", "--dataset", "cifar100"], "table8 does not use cifar100; it uses cifar10"),
         (["table1", "--scale", "big"], 'no scale "big"; '),
         (["table1", "--scale", "smoke", "--splits", "x"], "--splits needs whole numbers"),
         (["table1", "--scale", "smoke", "--seeds", ""], "--seeds needs whole numbers"),
@@ -210,14 +211,14 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(place):
         (["--list", "--device", "gpu"], "run.device needs another form"),
     ],
 )
-def test_a_mistake_is_refused_in_one_line(place, words, line):
+def test_invalid_input_is_rejected_in_one_line(place, words, line):
     assert line in refuse(place, "reproduce", *words)
 
 
 def test_data_that_is_not_here_is_named_with_the_command_that_gets_it(place, monkeypatch):
     monkeypatch.setenv("MOONFED_DATA", str(place / "empty"))
     said = refuse(place, "reproduce", "table1", "--dataset", "cifar10")
-    assert "table1 needs cifar10, which is not on this machine yet; get it with: moonfed data get cifar10" in said
+    assert "table1 needs cifar10, which is not on this machine; get it with: moonfed data get cifar10" in said
 
 
 def test_results_of_another_scale_are_not_overwritten(place):
@@ -228,7 +229,7 @@ def test_results_of_another_scale_are_not_overwritten(place):
     )
 
 
-def test_a_place_that_cannot_be_written_to_is_said_in_one_line(place):
+def test_a_folder_that_cannot_be_written_is_reported_in_one_line(place):
     (place / "file").write_text("")
     said = refused(moonfed("reproduce", "table6", "--scale", "smoke", "--out", place / "file"))
     assert "cannot write" in said

@@ -1,4 +1,4 @@
-"""moonfed tune: chosen by held-out training rows alone, goes on where it stopped, says what to run next."""
+"""moonfed tune: chooses by held-out training rows alone, continues where it stopped, prints the next command."""
 
 import json
 import shlex
@@ -41,7 +41,7 @@ def test_the_result_is_what_is_written_and_the_next_command_runs(place):
     assert answer.code == 0, answer.err
     (written,) = place.glob("runs/tune-*/tune.json")
     found = json.loads(written.read_text())
-    assert found["sure"] in " ".join(answer.out.split())
+    assert found["conclusion"] in " ".join(answer.out.split())
     assert (found["grid"], found["tried"], found["trials"]) == (4, 4, 8)
     words = shlex.split(found["command"])
     assert words[:2] == ["moonfed", "run"]
@@ -53,7 +53,7 @@ def test_the_result_is_what_is_written_and_the_next_command_runs(place):
     assert "on the test set" in next_answer.out
 
 
-def test_the_same_command_reads_what_was_run_and_a_larger_budget_goes_on(place):
+def test_the_same_command_reads_what_was_run_and_a_larger_budget_adds_to_it(place):
     arguments = ["tune", "--mu", "0.1,1,5", *SHORT, "--seeds", "0-1", "--json"]
     first = choice_of(moonfed(*arguments, "--budget", "6"))
     stamps = {path: path.stat().st_mtime_ns for path in place.rglob("rounds.jsonl")}
@@ -77,12 +77,12 @@ def test_without_a_list_the_published_candidates_are_searched_but_for_what_is_fi
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--algorithm", "fedavg"], "tune has nothing to choose for fedavg"),
-        (["--budget", "0"], "--budget is a number of trials"),
+        (["--algorithm", "fedavg"], "tune has no default grid for fedavg"),
+        (["--budget", "0"], "--budget needs a number of trials"),
         (["--budget", "3"], "a budget of 3 trials is too small"),
-        (["--beta", "0.1,0.5"], "--beta is one for all trials of a tune"),
-        (["--model", "cnn,mlp"], "--model is one for all trials of a tune"),
-        (["--validation", "0"], "tune needs rows to judge by"),
+        (["--beta", "0.1,0.5"], "--beta takes one value in a tune"),
+        (["--model", "cnn,mlp"], "--model takes one value in a tune"),
+        (["--validation", "0"], "tune needs held-out rows"),
         (["--validation", "1.5"], "data.validation needs a value < 1"),
         (["--mu", "1,x"], "moon.mu needs a number"),
         (["--mu", "1,1"], "needs each value once"),
@@ -99,10 +99,10 @@ def test_bad_input_is_one_line(place, arguments, words):
 def test_every_setting_that_fails_ends_the_search_with_a_word(place):
     answer = moonfed("tune", "--lr", "1e30,1e31", *SHORT, "--seeds", "0")
     assert answer.code == 1
-    assert "every setting ended in numbers that are not finite" in answer.err
+    assert "every setting diverged to non-finite numbers" in answer.err
 
 
-def test_a_search_that_is_stopped_goes_on_to_the_result_it_would_have_had(place):
+def test_a_stopped_search_continues_to_the_result_it_would_have_had(place):
     arguments = ["tune", "--mu", "0.1,1", *QUICK, "--rounds", "6", "--seeds", "0-1", "--budget", "4"]
     assert moonfed(*arguments, "--out", "whole").code == 0
     stopped = Attempt(*arguments, "--out", "parts")
@@ -110,7 +110,7 @@ def test_a_search_that_is_stopped_goes_on_to_the_result_it_would_have_had(place)
     stopped.send(signal.SIGINT)
     answer = stopped.end()
     assert answer.code == 1
-    assert answer.err.splitlines()[-1] == "moonfed: stopped early, saved in parts; the same command goes on"
+    assert answer.err.splitlines()[-1] == "moonfed: stopped early, saved in parts; run the same command to continue"
     assert "Traceback" not in answer.err
     assert not (place / "parts" / "tune.json").exists()
     assert 2 <= len(rows(place / "parts" / "mu=0.1" / "seed-0")) < 6

@@ -52,7 +52,7 @@ def test_a_method_that_fails_does_not_take_the_others_with_it(place: Path) -> No
     assert failed.code == 1
     assert "is not finite" in failed.err.splitlines()[-1]
     bad, well = failed.value
-    assert (bad["mean"], bad["std"], bad["seeds"], len(bad["failures"])) == (None, None, [], 1)
+    assert (bad["accuracy"]["mean"], bad["accuracy"]["std"], bad["seeds"], len(bad["failures"])) == (None, None, [], 1)
     assert (well["seeds"], well["failures"]) == ([0], [])
     assert len(rows(place / "all" / "fedavg" / "seed-0")) == 2
 

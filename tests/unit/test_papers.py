@@ -8,10 +8,10 @@ import pytest
 from moonfed.data.catalog.image_sets import IMAGE_SETS
 from moonfed.experiments.statistics import Interval
 from moonfed.papers.published import Published, library
-from moonfed.papers.readings import final_accuracy, first_crossing, last_accuracy, seconds_a_round
-from moonfed.papers.recipe import Cell, Contrast, Line, against, cell
+from moonfed.papers.readings import first_crossing, loss, seconds_per_round
+from moonfed.papers.recipe import Cell, Contrast, Line, cell, contrasts
 from moonfed.papers.recipe_result import Reading, difference_of, result_of
-from moonfed.papers.recipe_trials import Terms, stacks, wanted
+from moonfed.papers.recipe_trials import ReproductionOptions, required_trials, stacks
 from moonfed.papers.recipes import RECIPES
 from moonfed.papers.scale import scaled
 from moonfed.papers.verdict import judge, judge_level, units
@@ -23,10 +23,10 @@ ASKED = [
     *("shi-table1", "shi-table2", "shi-table3", "shi-fig6", "shi-fig7", "xu-table1", "xu-table2", "xu-table3"),
     *("frilingos-fig1", "frilingos-fig2", "stragglers", "table3-cifar10", "table4-cifar10", "fig8-cifar10"),
 ]
-FULL = Terms(Path("out"))
+FULL = ReproductionOptions(Path("out"))
 
 
-def rows(*accuracies: float) -> list[dict[str, Any]]:
+def rows(*accuracies: float) -> list[Any]:
     return [{"round": i, "accuracy": a, "seconds": float(i)} for i, a in enumerate(accuracies, 1)]
 
 
@@ -35,7 +35,7 @@ def test_every_table_and_figure_has_a_recipe():
 
 
 @pytest.mark.parametrize("id", ASKED)
-def test_every_published_figure_stands_in_its_recipe(id):
+def test_every_published_value_has_a_line_in_its_recipe(id):
     recipe = RECIPES[id]
     table = library().tables[recipe.published or id]
     assert table.document in library().documents
@@ -45,11 +45,11 @@ def test_every_published_figure_stands_in_its_recipe(id):
 
 
 def test_every_published_table_is_used():
-    used = {recipe.published or recipe.id for recipe in RECIPES.values()} | {r.beside for r in RECIPES.values()}
+    used = {recipe.published or recipe.id for recipe in RECIPES.values()} | {r.reference for r in RECIPES.values()}
     assert set(library().tables) <= used
 
 
-def test_every_claim_in_words_is_carried_by_a_recipe_that_states_a_difference():
+def test_every_claim_in_words_is_tested_by_a_recipe_with_a_difference():
     for claim in library().claims:
         assert claim.document in library().documents
         assert any(RECIPES[id].contrasts for id in claim.recipes), claim.text
@@ -64,24 +64,28 @@ def test_figures_are_those_of_the_paper():
     assert tables["flower"].value(("moon cifar10", "100")) == 70.71
 
 
-def test_a_form_of_our_own_shows_no_published_value():
+def test_our_own_variants_show_no_published_value():
     ours = [recipe for recipe in RECIPES.values() if recipe.ours]
     assert {recipe.id for recipe in ours} == {"table3-cifar10", "table4-cifar10", "fig8-cifar10"}
     assert {name for recipe in ours for name in recipe.datasets} == {"cifar10"}
     for recipe in ours:
-        found = result_of(recipe, Terms(Path("nowhere")))
+        found = result_of(recipe, ReproductionOptions(Path("nowhere")))
         assert all(line["published"] is None for line in found["lines"])
         assert all(difference["published"] is None for difference in found["differences"])
 
 
-def test_a_form_of_our_own_states_a_difference_the_way_it_was_printed():
-    texts = [d["text"] for d in result_of(RECIPES["table4-cifar10"], Terms(Path("nowhere")))["differences"]]
+def test_our_own_variants_state_a_difference_the_way_it_was_published():
+    texts = [
+        d["text"] for d in result_of(RECIPES["table4-cifar10"], ReproductionOptions(Path("nowhere")))["differences"]
+    ]
     assert "fedavg over fedprox, beta=5" in texts, "at beta 5 FedProx is printed behind FedAvg"
 
 
 def test_a_trial_of_another_precision_is_another_trial():
     def folder(dataset: str, precision: str) -> Path:
-        return Terms(Path("x"), run={"device": "cuda", "precision": precision}).folder(cell(dataset, "moon"), (0, 0))
+        return ReproductionOptions(Path("x"), run={"device": "cuda", "precision": precision}).folder(
+            cell(dataset, "moon"), (0, 0)
+        )
 
     for dataset, fastest, other in (("cifar10", "fp16", "tf32"), ("cifar100", "tf32", "fp16")):
         assert folder(dataset, "auto") == folder(dataset, fastest) != folder(dataset, other)
@@ -106,7 +110,7 @@ def test_the_defaults_of_the_settings_are_the_published_ones():
 
 
 @pytest.mark.parametrize("id", ASKED)
-def test_every_line_has_a_place_of_its_own_and_settings_that_are_accepted(id):
+def test_every_line_has_its_own_place_and_valid_settings(id):
     recipe = RECIPES[id]
     places = [line.place for line in recipe.lines]
     assert len(set(places)) == len(places)
@@ -131,25 +135,25 @@ def test_solo_trains_300_epochs_at_every_party():
 
 
 def test_runs_that_tables_share_are_run_once():
-    one, both = (wanted([RECIPES[id] for id in ids], FULL) for ids in (["table1"], ["table1", "table2"]))
+    one, both = (required_trials([RECIPES[id] for id in ids], FULL) for ids in (["table1"], ["table1", "table2"]))
     assert one == both
-    assert set(wanted([RECIPES["fig8"]], FULL)) < set(wanted([RECIPES["table3"]], FULL))
-    assert set(wanted([RECIPES["table12"]], FULL)) & set(one)
+    assert set(required_trials([RECIPES["fig8"]], FULL)) < set(required_trials([RECIPES["table3"]], FULL))
+    assert set(required_trials([RECIPES["table12"]], FULL)) & set(one)
 
 
 def test_a_run_that_is_read_twice_runs_to_the_later_round():
     lines = {line.place: line.cell for line in RECIPES["table3"].lines}
     early, late = (lines["fedavg", f"100 parties, {rounds} rounds"] for rounds in (250, 500))
     assert FULL.folder(early, (0, 0)) == FULL.folder(late, (0, 0))
-    assert wanted([RECIPES["table3"]], FULL)[FULL.folder(early, (0, 0))][0].train.rounds == 500
+    assert required_trials([RECIPES["table3"]], FULL)[FULL.folder(early, (0, 0))][0].train.rounds == 500
 
 
 def test_trials_of_one_small_network_share_a_stack_and_large_and_timed_ones_stand_alone():
-    assert [len(group) for group in stacks(wanted([RECIPES["table1"]], FULL))] == [18] + [1] * 36
-    assert {len(group) for group in stacks(wanted([RECIPES["table11"]], FULL))} == {1}
+    assert [len(group) for group in stacks(required_trials([RECIPES["table1"]], FULL))] == [18] + [1] * 36
+    assert {len(group) for group in stacks(required_trials([RECIPES["table11"]], FULL))} == {1}
 
 
-def test_a_data_set_keeps_what_it_is_enough_for():
+def test_one_data_set_keeps_the_parts_that_it_is_sufficient_for():
     part = RECIPES["table1"].only("cifar10")
     assert part.datasets == ["cifar10"]
     assert {c.text for c in part.contrasts} >= {"moon over fedavg, cifar10"}
@@ -190,10 +194,10 @@ def test_level_means_the_whole_interval_within_a_point(low, high, verdict):
     assert judge_level(Interval(0.0, low, high, 3), 1.0) == verdict
 
 
-def test_the_primary_figure_is_the_mean_of_the_last_ten_rounds_never_the_best():
-    log = rows(*[0.9] * 5, *[0.5] * 9, 0.6)
-    assert final_accuracy(log) == pytest.approx(51.0)
-    assert last_accuracy(log) == pytest.approx(60.0)
+def test_the_loss_averages_the_rounds_that_the_accuracy_averages():
+    log: list[Any] = [{"losses": {"supervised": float(n), "contrastive": 1.0}} for n in range(1, 41)]
+    assert loss(log) == pytest.approx(sum(range(31, 41)) / 10 + 1)
+    assert loss(log[:8]) == pytest.approx(8.5)
 
 
 def test_the_first_crossing_is_the_first_and_never_is_one_round_more():
@@ -203,7 +207,7 @@ def test_the_first_crossing_is_the_first_and_never_is_one_round_more():
 
 
 def test_a_round_is_timed_without_the_first():
-    assert seconds_a_round(rows(0.1, 0.1, 0.1, 0.1)) == 3.0
+    assert seconds_per_round(rows(0.1, 0.1, 0.1, 0.1)) == 3.0
 
 
 def lines_of(table: dict[str, list[float]], measure: str = "accuracy") -> Any:
@@ -219,33 +223,33 @@ def printed(**values: float) -> Published:
 
 
 def test_a_difference_is_paired_by_seed():
-    lines = lines_of({"moon": [70.9, 71.6, 69.6], "fedavg": [69.0, 69.0, 67.0]})
-    (contrast,) = against(["moon"], "fedavg", ["here"])
+    lines = lines_of({"moon": [0.709, 0.716, 0.696], "fedavg": [0.69, 0.69, 0.67]})
+    (contrast,) = contrasts(["moon"], "fedavg", ["here"])
     found = difference_of(contrast, lines, printed(moon=69.1, fedavg=66.3), smoke=False)
-    # 1.9, 2.6 and 2.6: mean 2.367, deviation 0.404, half the interval 4.303 * 0.404 / sqrt(3) = 1.004
-    assert found["measured"]["mean"] == pytest.approx(2.3667, abs=1e-4)
-    assert (found["measured"]["low"], found["measured"]["high"]) == pytest.approx((1.3626, 3.3707), abs=1e-3)
-    assert (found["published"], found["verdict"]) == (pytest.approx(2.8), "holds")
+    # 1.9, 2.6 and 2.6 points: mean 2.367, deviation 0.404, half the interval 4.303 * 0.404 / sqrt(3) = 1.004
+    assert found["measured"]["mean"] == pytest.approx(0.023667, abs=1e-6)
+    assert (found["measured"]["low"], found["measured"]["high"]) == pytest.approx((0.013626, 0.033707), abs=1e-5)
+    assert (found["published"], found["verdict"]) == (pytest.approx(0.028), "holds")
 
 
 def test_a_seed_that_one_method_lacks_is_left_out():
-    lines = lines_of({"moon": [70.0, 71.0, 72.0], "fedavg": [69.0, 69.0]})
-    found = difference_of(against(["moon"], "fedavg", ["here"])[0], lines, printed(), smoke=False)
-    assert [trial["value"] for trial in found["by_trial"]] == [1.0, 2.0]
+    lines = lines_of({"moon": [0.70, 0.71, 0.72], "fedavg": [0.69, 0.69]})
+    found = difference_of(contrasts(["moon"], "fedavg", ["here"])[0], lines, printed(), smoke=False)
+    assert [trial["value"] for trial in found["by_trial"]] == pytest.approx([0.01, 0.02])
 
 
 def test_a_difference_is_stated_the_way_it_was_published():
-    lines = lines_of({"moon": [60.0, 60.1], "fedavg": [62.0, 62.1]})
-    found = difference_of(against(["moon"], "fedavg", ["here"])[0], lines, printed(moon=69.47, fedavg=70.68), False)
+    lines = lines_of({"moon": [0.60, 0.601], "fedavg": [0.62, 0.621]})
+    found = difference_of(contrasts(["moon"], "fedavg", ["here"])[0], lines, printed(moon=69.47, fedavg=70.68), False)
     assert found["text"] == "fedavg over moon, here"
-    assert found["published"] == pytest.approx(1.21)
-    assert found["measured"]["mean"] == pytest.approx(2.0)
+    assert found["published"] == pytest.approx(0.0121)
+    assert found["measured"]["mean"] == pytest.approx(0.02)
     assert found["verdict"] == "holds"
 
 
 def test_fewer_rounds_are_ahead():
     lines = lines_of({"moon": [27.0, 29.0], "fedavg": [100.0, 100.0]}, "rounds")
-    found = difference_of(against(["moon"], "fedavg", ["here"])[0], lines, printed(moon=27, fedavg=100), False)
+    found = difference_of(contrasts(["moon"], "fedavg", ["here"])[0], lines, printed(moon=27, fedavg=100), False)
     assert (found["measured"]["mean"], found["published"]) == (72.0, 73.0)
 
 
@@ -260,5 +264,5 @@ def test_a_mean_over_pairs_is_taken_seed_by_seed_and_not_run_if_a_part_is_missin
 
 def test_a_smoke_test_says_so_in_its_verdict():
     lines = lines_of({"moon": [2.0, 2.1], "fedavg": [1.0, 1.0]})
-    found = difference_of(against(["moon"], "fedavg", ["here"])[0], lines, printed(), smoke=True)
+    found = difference_of(contrasts(["moon"], "fedavg", ["here"])[0], lines, printed(), smoke=True)
     assert found["verdict"] == "smoke: holds"

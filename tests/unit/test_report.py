@@ -67,7 +67,7 @@ def test_the_numbers_of_the_page_are_those_of_the_rows(compared, place):
     page = page_of(compared, more=("--tsne", "0", "--target", "0.3"))
     tables = Cells(page).tables
     by_method = {name: accuracies(compared, name) for name in ("fedavg", "moon-mu=5")}
-    means = {name: [statistics.fmean(seed[2:12]) for seed in seeds] for name, seeds in by_method.items()}
+    means = {name: [statistics.fmean(seed[9:12]) for seed in seeds] for name, seeds in by_method.items()}
     lasts = {name: [seed[11] for seed in seeds] for name, seeds in by_method.items()}
     gaps = [100 * (a - b) for a, b in zip(means["moon-mu=5"], means["fedavg"], strict=True)]
     half = t_quantile(0.975, 2) * statistics.stdev(gaps) / 3**0.5
@@ -76,22 +76,25 @@ def test_the_numbers_of_the_page_are_those_of_the_rows(compared, place):
     def shown(values: list[float]) -> str:
         return f"{100 * statistics.fmean(values):.1f} ± {100 * statistics.stdev(values):.1f}"
 
+    def ends(values: list[float]) -> str:
+        mean, width = statistics.fmean(values), t_quantile(0.975, 2) * statistics.stdev(values) / 3**0.5
+        return f"{100 * (mean - width):.1f} to {100 * (mean + width):.1f}"
+
     head, *body = tables["Test accuracy by method"]
-    assert head[2:4] == ["mean of the last 10 rounds, %", "last round, %"]
+    assert head[2:5] == ["accuracy (mean of the last 3 rounds), %", "95 % interval", "final accuracy, %"]
     assert body == [
-        ["fedavg", "3 of 3", shown(means["fedavg"]), shown(lasts["fedavg"]), "", ""],
+        ["fedavg", "3 of 3", shown(means["fedavg"]), ends(means["fedavg"]), shown(lasts["fedavg"]), "", ""],
         [
             "moon",
             "3 of 3",
             shown(means["moon-mu=5"]),
+            ends(means["moon-mu=5"]),
             shown(lasts["moon-mu=5"]),
-            f"{middle:+.1f}",
-            f"{middle - half:+.1f} to {middle + half:+.1f}",
+            f"{middle:+.1f} ({middle - half:+.1f} to {middle + half:+.1f})",
+            "better" if middle > half else "worse" if middle < -half else "statistically indistinguishable",
         ],
     ]
-    for line, name in zip(
-        tables["Rounds to the accuracy that fedavg has after its last round"][1:], by_method, strict=True
-    ):
+    for line, name in zip(tables["Rounds to the final accuracy of fedavg"][1:], by_method, strict=True):
         first = [
             next((n for n, a in enumerate(seed, start=1) if a >= target), None)
             for seed, target in zip(by_method[name], lasts["fedavg"], strict=True)
@@ -115,13 +118,13 @@ def test_json_gives_the_numbers_of_the_page(compared, place):
     fedavg, moon = setting["methods"]
     for method, name in ((fedavg, "fedavg"), (moon, "moon-mu=5")):
         seeds = accuracies(compared, name)
-        assert [v["value"] for v in method["last_ten"]["by_seed"]] == pytest.approx(
-            [statistics.fmean(seed[-10:]) for seed in seeds]
+        assert [v["value"] for v in method["accuracy"]["by_seed"]] == pytest.approx(
+            [statistics.fmean(seed[-3:]) for seed in seeds]
         )
-        assert [v["value"] for v in method["last"]["by_seed"]] == [seed[-1] for seed in seeds]
+        assert [v["value"] for v in method["final_accuracy"]["by_seed"]] == [seed[-1] for seed in seeds]
         first = [next((n for n, a in enumerate(seed, start=1) if a >= 0.3), None) for seed in seeds]
         assert [v["value"] for v in method["rounds_to"]["0.3"]] == first
-    assert moon["difference"]["mean"] == pytest.approx(moon["last_ten"]["mean"] - fedavg["last_ten"]["mean"])
+    assert moon["difference"]["mean"] == pytest.approx(moon["accuracy"]["mean"] - fedavg["accuracy"]["mean"])
     assert moon["difference"]["n"] == 3
     assert fedavg["difference"] is None
     assert answer.value["page"] == "report.html"
@@ -139,7 +142,7 @@ def test_the_page_needs_nothing_from_elsewhere(compared, place):
     assert len(set(names)) == len(names)
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', page))
     assert used <= set(names)
-    assert "What the models see" in page
+    assert "Features of the final models" in page
 
 
 def test_the_same_runs_give_the_same_page(compared, place):
@@ -159,9 +162,9 @@ def test_figures_and_tables_are_written_as_files(compared, place):
     assert r"$\pm$" in Path("out/figures/1-digits-accuracy.tex").read_text()
 
 
-def test_one_seed_is_said_to_be_one_seed(compared, place):
+def test_one_seed_has_no_spread(compared, place):
     page = page_of(compared / "fedavg" / "seed-1")
-    assert "one seed: no spread can be told" in page
+    assert "one seed: no spread can be given" in page
     assert "±" not in Cells(page).tables["Test accuracy by method"][1][2]
 
 
@@ -177,7 +180,7 @@ def test_an_unfinished_and_a_failed_trial_are_shown_and_not_averaged(compared, p
     assert "fedavg: seed 0 failed after round 12: the loss &lt;i&gt;is&lt;/i&gt; not finite" in page
     _, fedavg, moon = Cells(page).tables["Test accuracy by method"]
     assert (fedavg[1], moon[1]) == ("2 of 3", "2 of 3")
-    mean = statistics.fmean(statistics.fmean(seed[-10:]) for seed in accuracies(compared, "fedavg")[1:])
+    mean = statistics.fmean(statistics.fmean(seed[-3:]) for seed in accuracies(compared, "fedavg")[1:])
     assert fedavg[2].startswith(f"{100 * mean:.1f} ± ")
     (setting,) = moonfed("report", "runs", "--json", "--tsne", "0").value["settings"]
     assert setting["methods"][1]["difference"]["n"] == 1  # seed 1 alone is whole in both
@@ -192,11 +195,11 @@ def test_a_method_without_a_finished_trial_is_marked(compared, place):
     page = page_of(Path("run"))
     assert "numbers up to round 4 of 12" in page
     head, line = Cells(page).tables["Test accuracy by method"]
-    assert head[2] == "mean of all 4 rounds, %"
+    assert head[2] == "accuracy (last round), %"
     assert line[1] == "1 of 1, round 4 of 12"
 
 
-def test_other_settings_are_other_chapters_and_the_grid_of_one_method_is_told_apart(place):
+def test_other_settings_are_other_chapters_and_variants_of_one_method_get_their_own_names(place):
     few = [*QUICK, "--rounds", "1", "--seeds", "0"]
     assert moonfed("compare", "moon:mu=1", "moon:mu=5", "fedavg", *few, "--out", "a").code == 0
     assert moonfed("compare", "fedavg", *few, "--beta", "5", "--out", "b").code == 0
@@ -219,7 +222,7 @@ def test_names_from_files_are_escaped(compared, place):
 def test_a_trial_that_two_folders_hold_counts_once(compared, place):
     shutil.copytree(compared / "fedavg" / "seed-0", "twin")
     page = page_of(Path("twin"), compared)
-    assert "seed 0 is in" in page
+    assert "seed 0 is also in" in page
     assert (
         Cells(page).tables["Test accuracy by method"][1:]
         == Cells(page_of(compared)).tables["Test accuracy by method"][1:]
@@ -233,8 +236,8 @@ def test_the_example_of_the_documentation_makes_its_page(compared, place):
     shutil.copytree(compared, "runs/demo")
     Path("example.py").write_text(example)
     runpy.run_path("example.py")
-    (_, first, _) = Cells(Path("page.html").read_text()).tables["Mean of the last ten rounds"]
-    assert first == ["fedavg", *(f"{statistics.fmean(seed[-10:]):.1%}" for seed in accuracies(compared, "fedavg"))]
+    (_, first, _) = Cells(Path("page.html").read_text()).tables["Accuracy by seed"]
+    assert first == ["fedavg", *(f"{statistics.fmean(seed[-3:]):.1%}" for seed in accuracies(compared, "fedavg"))]
     assert Path("figures/demo-test-accuracy.pdf").exists()
 
 
@@ -259,7 +262,7 @@ def test_a_folder_is_read_once_and_left_as_it_was(compared, place):
         ([], "RUN_FOLDERS"),
     ],
 )
-def test_what_cannot_be_reported_is_refused_in_one_line(arguments, says, compared, place):
+def test_what_cannot_be_reported_is_rejected_in_one_line(arguments, says, compared, place):
     for name in ("run", "begun", "cut", "config"):
         shutil.copytree(compared / "fedavg" / "seed-0", name)
     for name in ("begun", "cut"):
@@ -276,13 +279,13 @@ def test_what_cannot_be_reported_is_refused_in_one_line(arguments, says, compare
     assert not Path("report.html").exists()
 
 
-def test_a_model_or_a_data_set_that_is_not_there_is_said(compared, place):
+def test_a_missing_model_or_data_set_is_reported(compared, place):
     shutil.copytree(compared / "fedavg" / "seed-0", "run")
     Path("run/final.safetensors").unlink()
     shutil.rmtree("run/checkpoint")
     page = page_of(Path("run"), more=("--tsne", "40"))
-    assert "fedavg is not drawn: run keeps no model of its last round." in page
+    assert "fedavg is not plotted: run keeps no model of its last round." in page
     there = json.loads(Path("run/config.json").read_text())
     Path("run/config.json").write_text(json.dumps(there | {"data": "0" * 64}))
     page = page_of(Path("run"), more=("--tsne", "40"))
-    assert "Not drawn: the digits that is here is not the one of run." in page
+    assert "Not plotted: digits on this machine is not the data set that run was run on." in page

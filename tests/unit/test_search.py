@@ -1,4 +1,4 @@
-"""Which settings a search tries with which seeds, and what it says of the best."""
+"""Which settings a search tries with which seeds, and what it concludes about the best."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from moonfed.experiments.search import choose, estimate, plan_search, stages
 
 def carried_out(plan, accuracy):
     """Go through a plan's stages with an accuracy for every setting and seed."""
-    results = {setting: {} for setting in plan.tried}
+    results = {setting: {} for setting in plan.settings}
     seen = []
     for stage in stages(plan, lambda: results):
         seen.append(stage)
@@ -37,70 +37,72 @@ def test_no_search_spends_more_than_its_budget_and_the_best_setting_wins(setting
     assert sum(len(found) for found in results.values()) == plan.trials <= budget
     choice = choose(plan, results)
     assert choice is not None
-    assert choice.best == max(plan.tried)
-    assert [len(stage.settings) for stage in seen] == plan.widths
+    assert choice.best == max(plan.settings)
+    assert [len(stage.settings) for stage in seen] == plan.stage_sizes
 
 
-def test_the_finalists_are_compared_on_seeds_that_did_not_pick_them():
+def test_the_finalists_are_compared_on_seeds_that_did_not_select_them():
     plan = plan_search(8, [0, 1, 2], budget=20)
     results, seen = carried_out(plan, lambda setting, seed: setting / 100)
-    picked_by = {seed for stage in seen[:-1] for seed in stage.seeds}
-    assert picked_by
-    assert not picked_by & set(seen[-1].seeds)
+    selected_by = {seed for stage in seen[:-1] for seed in stage.seeds}
+    assert selected_by
+    assert not selected_by & set(seen[-1].seeds)
     assert seen[-1].seeds == [0, 1, 2]
     best = choose(plan, results)
     assert best is not None
-    lucky, _ = carried_out(plan, lambda setting, seed: setting / 100 + (5 if seed in picked_by and setting == 0 else 0))
+    lucky, _ = carried_out(
+        plan, lambda setting, seed: setting / 100 + (5 if seed in selected_by and setting == 0 else 0)
+    )
     again = choose(plan, lucky)
     assert again is not None
-    assert again.best == 7, "luck while picking brings a setting into the final, and no further"
-    assert again.other == 0
+    assert again.best == 7, "luck in the selection gets a setting into the final, but no further"
+    assert again.runner_up == 0
 
 
-def test_what_is_tried_of_a_grid_too_large_always_holds_the_usual_setting():
+def test_the_sample_of_a_large_grid_always_contains_the_default_setting():
     for seed in range(5):
-        plan = plan_search(100, [seed, seed + 1], budget=12, usual=37)
-        assert 37 in plan.tried
-        assert len(set(plan.tried)) == len(plan.tried) < 100
+        plan = plan_search(100, [seed, seed + 1], budget=12, default=37)
+        assert 37 in plan.settings
+        assert len(set(plan.settings)) == len(plan.settings) < 100
 
 
-def test_a_budget_too_small_says_what_would_do():
+def test_a_budget_that_is_too_small_names_the_smallest_sufficient_one():
     with pytest.raises(UserError, match="use --budget 13 or more"):
         plan_search(4, [0, 1, 2, 3, 4], budget=12)
     assert plan_search(4, [0, 1, 2, 3, 4], budget=13).trials == 13
 
 
-def test_two_settings_are_told_apart_only_if_the_interval_of_their_difference_leaves_nought_out():
+def test_two_settings_are_distinguishable_only_if_the_interval_of_their_difference_excludes_zero():
     plan = plan_search(2, [0, 1, 2], budget=6)
     noise = {0: 0.00, 1: 0.03, 2: -0.02}
     clear, _ = carried_out(plan, lambda setting, seed: 0.5 + 0.1 * setting + noise[seed])
     choice = choose(plan, clear)
     assert choice is not None
-    assert choice.told_apart, "noise that both share does not count"
-    assert choice.gap is not None
-    assert choice.gap.mean == pytest.approx(0.1)
+    assert choice.distinguishable, "noise that both share does not count"
+    assert choice.difference is not None
+    assert choice.difference.mean == pytest.approx(0.1)
     vague, _ = carried_out(plan, lambda setting, seed: 0.5 + setting * (0.01 + noise[seed]))
     choice = choose(plan, vague)
     assert choice is not None
-    assert not choice.told_apart
+    assert not choice.distinguishable
 
 
-def test_two_seeds_that_agree_by_chance_tell_nothing_apart():
+def test_two_seeds_with_equal_differences_distinguish_nothing():
     plan = plan_search(2, [0, 1], budget=4)
     same, _ = carried_out(plan, lambda setting, seed: 0.5 + 0.25 * setting)
     choice = choose(plan, same)
     assert choice is not None
-    assert choice.gap is not None
-    assert choice.gap.low == choice.gap.high == 0.25, "an interval of no width"
-    assert not choice.told_apart
+    assert choice.difference is not None
+    assert choice.difference.low == choice.difference.high == 0.25, "an interval of no width"
+    assert not choice.distinguishable
 
 
-def test_one_seed_tells_nothing_apart():
+def test_one_seed_distinguishes_nothing():
     plan = plan_search(2, [0], budget=6)
     results, _ = carried_out(plan, lambda setting, seed: setting)
     choice = choose(plan, results)
     assert choice is not None
-    assert not choice.told_apart
+    assert not choice.distinguishable
 
 
 def test_a_setting_whose_run_failed_is_never_chosen():
@@ -108,11 +110,11 @@ def test_a_setting_whose_run_failed_is_never_chosen():
     results, _ = carried_out(plan, lambda setting, seed: None if (setting, seed) == (2, 1) else setting)
     choice = choose(plan, results)
     assert choice is not None
-    assert (choice.best, choice.other) == (1, 0)
+    assert (choice.best, choice.runner_up) == (1, 0)
     assert choose(plan, {setting: {0: None, 1: None} for setting in range(3)}) is None
 
 
-def test_a_finalists_mean_is_over_the_last_seeds_alone():
+def test_a_finalists_mean_is_over_the_final_seeds_alone():
     plan = plan_search(8, [0, 1, 2], budget=20)
     results, seen = carried_out(plan, lambda setting, seed: 1.0 if seed > 2 else 0.5)
     finalist = seen[-1].settings[0]

@@ -1,15 +1,16 @@
-"""The statistics of the tables, against numbers that stand in any book."""
+"""Statistics and the definition of accuracy, against published tables and closed forms."""
 
 import math
 
 import pytest
 
-from moonfed.experiments.statistics import deviation, incomplete_beta, interval, last_ten, paired, rounds_to, t_quantile
+from moonfed.experiments.statistics import Interval, deviation, interval, paired, rounds_to, t_quantile, verdict
+from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy, rounds_averaged
 
 
 @pytest.mark.parametrize(
     ("p", "freedom", "value"),
-    [
+    [  # Abramowitz and Stegun, table 26.10, and the NIST handbook, 1.3.6.7.2
         (0.975, 1, 12.7062),
         (0.975, 2, 4.30265),
         (0.975, 4, 2.77645),
@@ -21,16 +22,38 @@ from moonfed.experiments.statistics import deviation, incomplete_beta, interval,
         (0.5, 7, 0.0),
     ],
 )
-def test_quantiles_of_t_are_those_of_the_printed_tables(p, freedom, value):
+def test_quantiles_of_t_are_those_of_the_published_tables(p, freedom, value):
     assert t_quantile(p, freedom) == pytest.approx(value, abs=6e-6 * max(1, abs(value)))
 
 
-def test_the_incomplete_beta_function_has_its_closed_forms():
-    for x in (0.0, 0.1, 0.5, 0.9, 1.0):
-        assert incomplete_beta(x, 1, 1) == pytest.approx(x)
-        assert incomplete_beta(x, 2, 1) == pytest.approx(x**2)
-        assert incomplete_beta(x, 1, 3) == pytest.approx(1 - (1 - x) ** 3)
-        assert incomplete_beta(x, 2.5, 0.5) == pytest.approx(1 - incomplete_beta(1 - x, 0.5, 2.5))
+@pytest.mark.parametrize("p", [0.025, 0.6, 0.95, 0.975, 0.995])
+def test_quantiles_have_their_closed_forms_to_twelve_digits(p):
+    a = 4 * p * (1 - p)
+    four = 2 * math.sqrt(math.cos(math.acos(math.sqrt(a)) / 3) / math.sqrt(a) - 1) * math.copysign(1, p - 0.5)
+    assert t_quantile(p, 1) == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-12)
+    assert t_quantile(p, 2) == pytest.approx((2 * p - 1) * math.sqrt(2 / a), rel=1e-12)
+    assert t_quantile(p, 4) == pytest.approx(four, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "value"),
+    [  # values of the hand-written bisection that scipy replaced
+        (1, 12.706204736174687),
+        (2, 4.302652729749461),
+        (4, 2.776445105197794),
+        (9, 2.2621571627982036),
+        (14, 2.1447866879178017),
+        (30, 2.0422724563012347),
+    ],
+)
+def test_intervals_are_the_ones_of_earlier_versions(freedom, value):
+    assert t_quantile(0.975, freedom) == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize(("p", "freedom"), [(0.0, 3), (1.0, 3), (0.5, 0)])
+def test_a_quantile_outside_the_range_is_rejected(p, freedom):
+    with pytest.raises(ValueError, match="t_quantile needs"):
+        t_quantile(p, freedom)
 
 
 def test_an_interval_is_the_mean_and_t_times_the_standard_error():
@@ -53,15 +76,49 @@ def test_differences_are_paired_by_seed():
     assert paired(one, {(9, 9): 0.5}) is None
 
 
-def test_the_last_ten_rounds_are_rounds_not_evaluations():
-    rows = [{"round": n, "accuracy": n / 100 if n % 4 == 0 else None} for n in range(1, 21)]
-    assert last_ten(rows) == pytest.approx((0.12 + 0.16 + 0.20) / 3)
-    assert last_ten(rows[:3]) is None
-    assert rounds_to(rows, 0.12) == 12
-    assert rounds_to(rows, 0.13) == 16
-    assert rounds_to(rows, 0.5) is None
+def test_a_difference_is_better_or_worse_only_if_its_interval_excludes_zero():
+    assert verdict(Interval(0.1, 0.01, 0.2, 5)) == "better"
+    assert verdict(Interval(-0.1, -0.2, -0.01, 5)) == "worse"
+    assert verdict(Interval(0.1, -0.01, 0.2, 5)) == "statistically indistinguishable"
+    assert verdict(Interval(0.1, 0.0, 0.2, 5)) == "statistically indistinguishable"
+    assert verdict(Interval(0.1, None, None, 1)) == "one seed"
 
 
-def test_the_quantile_is_the_closed_form_where_there_is_one():
-    assert t_quantile(0.975, 1) == pytest.approx(math.tan(0.475 * math.pi))
-    assert t_quantile(0.975, 2) == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)))
+def rounds(*accuracies):
+    return [{"round": n, "accuracy": a} for n, a in enumerate(accuracies, start=1)]
+
+
+def test_accuracy_averages_the_last_quarter_of_the_rounds_at_least_one_and_at_most_ten():
+    assert [rounds_averaged(n) for n in (0, 1, 3, 4, 7, 8, 20, 30, 40, 100, 500)] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+        2,
+        5,
+        7,
+        10,
+        10,
+        10,
+    ]
+    assert accuracy(rounds(*[0.9] * 90, *[0.5] * 9, 0.6)) == pytest.approx(0.51), "exactly ten of 100, never the best"
+    assert accuracy(rounds(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9)) == pytest.approx(0.8)
+    assert accuracy(rounds(0.1, 0.2)) == 0.2
+
+
+def test_only_evaluated_rounds_count():
+    log = rounds(*[n / 100 if n % 4 == 0 else None for n in range(1, 33)])  # 8 evaluated
+    assert accuracy(log) == pytest.approx((0.28 + 0.32) / 2)
+    assert final_accuracy(log[:-1]) == 0.28
+    assert accuracy(log[:3]) is None
+    assert final_accuracy([]) is None
+    assert rounds_to(log, 0.12) == 12
+    assert rounds_to(log, 0.13) == 16
+    assert rounds_to(log, 0.5) is None
+
+
+def test_the_label_says_how_many_rounds_are_averaged():
+    assert accuracy_label(100) == "accuracy (mean of the last 10 rounds)"
+    assert accuracy_label(8) == "accuracy (mean of the last 2 rounds)"
+    assert accuracy_label(3) == "accuracy (last round)"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from moonfed.api.classifier import Classifier
 from moonfed.core.errors import UserError
+from moonfed.training.accuracy import accuracy
 from moonfed.training.config import Config
 from moonfed.training.records import RoundRecord
 
@@ -39,7 +40,16 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        """The accuracy on all test rows, or with validation on the held-out ones, after the last round."""
+        """Mean accuracy over the last quarter of the evaluated rounds, at most ten.
+
+        It is measured on all test rows, or with validation on the held-out rows.
+        """
+        found = accuracy(self.rows)
+        return self.final_accuracy if found is None else found
+
+    @property
+    def final_accuracy(self) -> float:
+        """Accuracy of the final model."""
         return float(self.evaluation["accuracy"])
 
     @property
@@ -68,8 +78,13 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """The accuracy on all test rows after the last round."""
+        """Mean accuracy over the last quarter of the evaluated rounds, at most ten; mean over the seeds."""
         return statistics.fmean(run.accuracy for run in self.runs)
+
+    @property
+    def final_accuracy(self) -> float:
+        """Accuracy of the final model; mean over the seeds."""
+        return statistics.fmean(run.final_accuracy for run in self.runs)
 
     @property
     def std(self) -> float:
@@ -155,14 +170,14 @@ def frame(rows: list[RoundRecord]) -> "DataFrame":
 
 def drawn(results: Mapping[str, Result], what: str) -> "Figure":
     """Draw a quantity by round, a line a method."""
-    from moonfed.report.figures import Line, curves
+    from moonfed.report.figures import Curve, curves
 
-    lines: list[Line] = []
+    lines: list[Curve] = []
     for name, result in results.items():
         seeds = [{r["round"]: v for r in run.rows if (v := _value(r, what)) is not None} for run in result.runs]
         if not all(seeds):
             raise UserError(f"no round of {name} has {what}; there are accuracy, test_loss and the parts of the loss")
-        lines.append(Line(name, seeds))
+        lines.append(Curve(name, seeds))
     return curves(lines, what.replace("_", " "), percent=what == "accuracy")
 
 

@@ -3,13 +3,17 @@
 import json
 import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moonfed.cli.flags import Json
 from moonfed.cli.progress import messages_to, stderr
 from moonfed.core.errors import RunFailed, UserError
+
+if TYPE_CHECKING:
+    from moonfed.bench.timing import BenchResult
+    from moonfed.report.blocks import Table
 
 
 def bench(
@@ -28,7 +32,7 @@ def bench(
     from moonfed.bench.speed import measure
     from moonfed.bench.timing import profile_for
     from moonfed.engines import pick_device
-    from moonfed.report.terminal import bench_table
+    from moonfed.report.terminal import print_line, print_table
 
     if device not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device needs auto, cpu or cuda, got {device}")
@@ -57,6 +61,25 @@ def bench(
             )
         )
     else:
-        bench_table(result)
+        print_table(bench_table(result))
+        for name, value in result.ratios().items():
+            print_line(f"{name} {value:.2f}")
     if result.stopped:
         raise RunFailed("stopped before all modes were timed; the timings until then are printed")
+
+
+def bench_table(measured: "BenchResult") -> "Table":
+    """Table of the timings."""
+    from moonfed.report.blocks import Table
+
+    machine = measured.machine
+    caption = f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}"
+    columns = ["way", "precision", "algorithm", "augmented", "trials", "lanes"]
+    columns += ["us per party-step", "times eager, in turn", "s per round and trial"]
+    rows: list[list[str]] = []
+    for timing in measured.timings:
+        cells = [timing.way, timing.precision, timing.algorithm, "yes" if timing.augmented else "no"]
+        cells += [str(timing.trials), str(timing.lanes or ""), f"{timing.us_per_party_step:.0f}"]
+        optional = (timing.times_as_fast_as_eager, timing.seconds_per_round_and_trial)
+        rows.append([*cells, *("" if value is None else f"{value:.2f}" for value in optional)])
+    return Table("bench", caption, columns, rows, "llllrrrrr")

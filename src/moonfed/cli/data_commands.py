@@ -30,13 +30,14 @@ def top(context: typer.Context) -> None:
 @app.command("list")
 def list_sets(json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False) -> None:
     """List the data sets: how large they are, and whether they are here or where they come from."""
-    from moonfed.report.terminal import data_table
+    from moonfed.report.listings import data_table
+    from moonfed.report.terminal import print_table
 
     found = described()
     if json:
         typer.echo(encoding.dumps(found, indent=2))
     else:
-        data_table(found)
+        print_table(data_table(found))
 
 
 @app.command()

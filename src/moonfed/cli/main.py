@@ -1,4 +1,4 @@
-"""The commands: run, compare, sweep, tune, task, partition, runs, predict, export, report, bench and the others."""
+"""The commands: run, compare, sweep, tune, partition, runs, predict, export, report, bench and the others."""
 
 import json
 import sys
@@ -17,7 +17,6 @@ from moonfed.cli.progress import messages_to, print_line, showing
 from moonfed.cli.report_command import report
 from moonfed.cli.reproduce_command import reproduce
 from moonfed.cli.run_summary import close, with_advice
-from moonfed.cli.task_command import task
 from moonfed.cli.tune_command import tune
 from moonfed.core.errors import RunFailed, UserError
 
@@ -64,16 +63,23 @@ def run(
 @with_settings(("data", "model", "train", "cohort", "run"))
 def compare(
     given: Values,
-    methods: Annotated[
-        list[str], typer.Argument(help="moon, fedavg, moon:mu=5, moon+fedavgm:server_momentum=0.9, ...")
-    ],
     several: Several,
+    methods: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[METHODS]...",
+            help="moon, fedavg, moon:mu=5, moon+fedavgm:server_momentum=0.9, ...; default: those of the table "
+            "[compare] in the --config file",
+        ),
+    ] = None,
 ) -> None:
     """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
-    from moonfed.experiments.compare import plan_comparison
+    from moonfed.experiments.compare import compare_options, plan_comparison
 
-    folder, plan = plan_comparison(methods, several.seeds, several.values(given), several.out)
-    _run_together(folder, plan, several, "method")
+    values = several.values(given)
+    chosen = compare_options(methods or [], several.seeds, values.pop("compare", {}))
+    folder, plan = plan_comparison(chosen.methods, chosen.seeds, values, several.out)
+    _run_together(folder, plan, several, "method", chosen.baseline)
 
 
 @app.command()
@@ -89,29 +95,34 @@ def sweep(
     _run_together(folder, plan, several, "setting")
 
 
-def _run_together(folder: Path, plan: list[tuple[str, Any, Path]], several: Several, kind: str) -> None:
-    """Run the trials of a plan and print what each of its lines came to."""
+def _run_together(
+    folder: Path, plan: list[tuple[str, Any, Path]], several: Several, kind: str, baseline: str | None = None
+) -> None:
+    """Run the trials of a plan and print one table of them."""
     from moonfed.experiments.execute import run_trials
-    from moonfed.report.by_party import by_party
-    from moonfed.report.summary import summaries
-    from moonfed.report.terminal import by_party_table, compare_table
+    from moonfed.report.by_party import accuracy_by_party, party_table
+    from moonfed.report.methods import comparison
+    from moonfed.report.sections import accuracy_table
+    from moonfed.report.terminal import print_table
+    from moonfed.storage.run_record import read_run
 
     with showing() as display:
         trials = [(settings, path) for _, settings, path in plan]
         outcomes = run_trials(trials, several.resume, [display], [name for name, _, _ in plan])
     named = [(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)]
-    found = summaries(named)
+    setting = comparison([(name, read_run(outcome.folder)) for name, outcome in named], baseline)
     if several.json:
-        _print_json([summary.as_json() for summary in found])
+        _print_json(setting.as_json()["methods"])
     else:
-        compare_table(found, outcomes[0].config, kind)
-        by_party_table(by_party(named))
+        print_table(accuracy_table(setting, folder.name, setting.title, kind))
+        if (parties := party_table(accuracy_by_party(named))) is not None:
+            print_table(parties)
         typer.echo(f"runs: {folder}/{kind.upper()}/seed-N")
     for outcome in outcomes:
         if outcome.failure is not None:
             raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
     if not all(outcome.finished for outcome in outcomes):
-        raise RunFailed(f"stopped early, saved in {folder}; go on with --resume")
+        raise RunFailed(f"stopped early, saved in {folder}; continue with --resume")
 
 
 @app.command()
@@ -128,7 +139,8 @@ def partition(
 ) -> None:
     """Split the rows between parties and show who holds what."""
     from moonfed.report.heatmap import draw_heatmap
-    from moonfed.report.terminal import partition_table
+    from moonfed.report.listings import partition_table
+    from moonfed.report.terminal import print_table
     from moonfed.training.split_summary import describe_split
 
     if seed is not None:
@@ -139,7 +151,7 @@ def partition(
     if json:
         _print_json(split)
     else:
-        partition_table(split)
+        print_table(partition_table(split))
         if plot is not None:
             typer.echo(f"drawn to {plot}")
 
@@ -148,21 +160,23 @@ def partition(
 def runs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="where to look")] = Path("runs"), json: Json = False
 ) -> None:
-    """List what has been run: its last accuracy, and whether it can be resumed."""
-    from moonfed.report.terminal import runs_table
-    from moonfed.storage.listing import list_runs
+    """List the runs in a folder: accuracy, progress, and whether they can be resumed."""
+    from moonfed.report.listings import runs_table
+    from moonfed.report.terminal import print_table
+    from moonfed.storage.run_record import list_runs
 
     found = list_runs(folder)
     if json:
         _print_json(found)
+    elif found:
+        print_table(runs_table(found))
     else:
-        runs_table(found, folder)
+        typer.echo(f"no runs in {folder} yet; start one with: moonfed run")
 
 
 app.command()(tune)
 app.command()(predict)
 app.command()(export)
-app.command()(task)
 app.command()(report)
 app.command()(bench)
 app.command()(reproduce)

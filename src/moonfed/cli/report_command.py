@@ -30,7 +30,7 @@ def report(
     tsne: Annotated[
         int, typer.Option("--tsne", metavar="ROWS", help="test rows whose features are drawn by t-SNE; 0: none")
     ] = 500,
-    title: Annotated[str, typer.Option("--title", help="heading of the page")] = "What the runs show",
+    title: Annotated[str, typer.Option("--title", help="heading of the page")] = "Report of runs",
     json: Json = False,
 ) -> None:
     """Write one page about any runs: moonfed report runs/demo -o report.html."""
@@ -48,20 +48,20 @@ def report(
         raise UserError(f"--tsne needs 10 to 10000 rows, or 0 for none, got {tsne}")
     with working():
         logger.info("reading the runs")
-        from moonfed.report.circumstances import lead
         from moonfed.report.methods import settings_of
-        from moonfed.report.run_report import report_json, report_sections, write_files, write_report
+        from moonfed.report.overview import introduction
+        from moonfed.report.run_report import report_sections, write_files, write_report
         from moonfed.storage.run_record import read_runs
 
         settings = settings_of(read_runs(folders))
         sections = report_sections(settings, targets, tsne)
-        logger.info(f"writing {out}")
-        write_report(title, sections, out, lead(settings))
+        logger.info("writing %s", out)
+        write_report(title, sections, out, introduction(settings))
         if figures is not None:
             logger.info(f"writing figures and tables to {figures}")
             write_files(sections, figures)
     if json:
-        answer = {"page": str(out), "settings": report_json(settings, targets)}
+        answer = {"page": str(out), "settings": [setting.as_json(targets) for setting in settings]}
         typer.echo(encoding.dumps(answer, indent=2, allow_nan=False))
     else:
         typer.echo(f"written to {out}" + (f", figures and tables to {figures}" if figures else ""))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from moonfed.cli.flags import Json
-from moonfed.cli.progress import showing, stderr, working
+from moonfed.cli.progress import showing, working
 from moonfed.core.errors import RunFailed, UserError, unknown
 
 RESULT = "result.json"
@@ -19,13 +19,13 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="[IDS]...", help="table1, fig6, shi-table1, ...; all: every one")
     ] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="list what there is: what it needs, and about how long it takes here")
+        bool, typer.Option("--list", help="list every id with its data sets and the estimated time on this machine")
     ] = False,
     dataset: Annotated[
-        str | None, typer.Option("--dataset", metavar="NAME", help="only what one data set is enough for")
+        str | None, typer.Option("--dataset", metavar="NAME", help="only the parts that one data set is sufficient for")
     ] = None,
     scale: Annotated[
-        str, typer.Option("--scale", metavar="full|smoke", help="as published, or in a minute to see that it works")
+        str, typer.Option("--scale", metavar="full|smoke", help="as published, or a smoke test of about a minute")
     ] = "full",
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="SEEDS", help="training seeds (default 0,1,2; smoke 0,1)")
@@ -39,21 +39,19 @@ def reproduce(
     ] = None,
     device: Annotated[str, typer.Option("--device", metavar="VALUE", help="auto, cpu, cuda or cuda:N")] = "auto",
     precision: Annotated[
-        str, typer.Option("--precision", metavar="VALUE", help="numeric precision on GPUs: auto, fp32, tf32 or fp16")
+        str,
+        typer.Option("--precision", metavar="VALUE", help="numeric precision on GPUs: auto, fp32, tf32, fp16, bf16"),
     ] = "auto",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on where a stopped command was; it always does, this says it aloud")
-    ] = False,
     figures: Annotated[
         bool, typer.Option("--figures", help="also write every figure of the page as SVG, PDF and PNG")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make published tables and figures again, beside what was printed: moonfed reproduce table1 --dataset cifar10."""
+    """Reproduce published tables and figures: moonfed reproduce table1 --dataset cifar10."""
     from moonfed.experiments.compare import seed_list
     from moonfed.experiments.execute import run_trials
     from moonfed.papers.recipe_result import result_of
-    from moonfed.papers.recipe_trials import Terms, has_failed, run_recipes, wanted
+    from moonfed.papers.recipe_trials import ReproductionOptions, has_failed, required_trials, run_recipes
     from moonfed.papers.recipes import RECIPES
     from moonfed.papers.scale import SCALES
 
@@ -62,15 +60,15 @@ def reproduce(
     smoke = scale == "smoke"
     numbers = seed_list(seeds if seeds is not None else "0,1" if smoke else "0,1,2", "--seeds")
     folder = out or Path("runs") / ("reproduce-smoke" if smoke else "reproduce")
-    terms = Terms(
+    options = ReproductionOptions(
         folder, scale, tuple(numbers), tuple(seed_list(splits, "--splits")), {"device": device, "precision": precision}
     )
     chosen = choose(ids or [], dataset, RECIPES, everything=list_ and not ids)
     if list_:
-        _list(chosen, terms, json)
+        _list(chosen, options, json)
         return
     need_data(chosen, scale)
-    names = {recipe.id: result_folder(recipe.id, terms, dataset, precision) for recipe in chosen}
+    names = {recipe.id: result_folder(recipe.id, options, dataset, precision) for recipe in chosen}
     for place in names.values():
         _same_scale(place, scale)
     with showing() as display:
@@ -78,36 +76,42 @@ def reproduce(
         def run(configs: Any) -> Any:
             return run_trials(configs, True, [display])
 
-        whole = run_recipes(chosen, terms, run)
-    results = [result_of(recipe, terms) for recipe in chosen]
-    _tell(results, terms, [names[result["id"]] for result in results], figures, json)
+        whole = run_recipes(chosen, options, run)
+    results = [result_of(recipe, options) for recipe in chosen]
+    _write_results(results, options, [names[result["id"]] for result in results], figures, json)
     if not whole:
-        raise RunFailed(f"stopped early, saved in {folder}; the same command goes on")
-    failed = sum(has_failed(place) for place in wanted(chosen, terms))
+        raise RunFailed(f"stopped early, saved in {folder}; run the same command to continue")
+    failed = sum(has_failed(place) for place in required_trials(chosen, options))
     if failed:
-        raise RunFailed(f"{failed} trials ended in numbers that are not finite; their lines say so")
+        raise RunFailed(f"{failed} trials diverged to non-finite numbers; their rows are marked as failed")
 
 
-def _tell(results: Sequence[dict[str, Any]], terms: Any, places: Sequence[Path], figures: bool, json: bool) -> None:
-    """Write what was made again, and print it for people or as one JSON value."""
-    from moonfed.report.reproduction import print_result
+def _write_results(
+    results: Sequence[dict[str, Any]], options: Any, places: Sequence[Path], figures: bool, json: bool
+) -> None:
+    """Write the results, and print them as tables or as one JSON value."""
+    from moonfed.report.reproduction import footnotes, heading, tables
+    from moonfed.report.terminal import print_line, print_table
 
     for result, place in zip(results, places, strict=True):
         _write(result, place)
         if not json:
-            print_result(result)
+            print_line(heading(result))
+            for table in tables(result):
+                print_table(table)
+            print_line("\n".join(footnotes(result)))
             typer.echo(f"written to {place}\n")
-    page = _write_page(results, terms, places, figures)
+    page = _write_page(results, options, places, figures)
     if json:
         typer.echo(encoding.dumps(results, indent=2, allow_nan=False))
     else:
-        typer.echo(f"all of it on one page: {page}")
+        typer.echo(f"all on one page: {page}")
 
 
 def choose(ids: Sequence[str], dataset: str | None, recipes: dict[str, Any], everything: bool) -> list[Any]:
-    """Find the recipes that are asked for, and of each what one data set is enough for."""
+    """Select the recipes by id; with a data set, restrict each to what that one is sufficient for."""
     if not ids and not everything:
-        raise UserError("reproduce needs an id, table1 for one, or all; moonfed reproduce --list shows what there is")
+        raise UserError("reproduce needs an id, for example table1, or all; moonfed reproduce --list shows every id")
     for id in ids:
         if id not in recipes and id != "all":
             raise unknown("recipe", id, recipes)
@@ -120,33 +124,33 @@ def choose(ids: Sequence[str], dataset: str | None, recipes: dict[str, Any], eve
     fitting = [recipe for recipe in chosen if dataset in recipe.datasets]
     for recipe in chosen:
         if recipe not in fitting and not (everything or "all" in ids):
-            raise UserError(f"{recipe.id} is not about {dataset}; it needs {', '.join(recipe.datasets)}")
+            raise UserError(f"{recipe.id} does not use {dataset}; it uses {', '.join(recipe.datasets)}")
     return [recipe.only(dataset) for recipe in fitting]
 
 
-def result_folder(id: str, terms: Any, dataset: str | None, precision: str) -> Path:
-    """Name the folder of a recipe's results by all that was asked for, so that no two commands write to one."""
+def result_folder(id: str, options: Any, dataset: str | None, precision: str) -> Path:
+    """Folder of a recipe's results, named by the options, so that different commands write to different folders."""
     words = [id] + ([dataset] if dataset else [])
-    words += [] if terms.splits == (0,) else ["splits", *map(str, terms.splits)]
-    usual = (0, 1) if terms.scale == "smoke" else (0, 1, 2)
-    words += [] if terms.seeds == usual else ["seeds", *map(str, terms.seeds)]
+    words += [] if options.splits == (0,) else ["splits", *map(str, options.splits)]
+    usual = (0, 1) if options.scale == "smoke" else (0, 1, 2)
+    words += [] if options.seeds == usual else ["seeds", *map(str, options.seeds)]
     words += [] if precision == "auto" else [precision]
-    return terms.out / "-".join(words)
+    return options.out / "-".join(words)
 
 
 def need_data(chosen: Sequence[Any], scale: str) -> None:
-    """Refuse to begin without the data sets that the recipes need."""
+    """Raise UserError if a data set that the recipes need is missing."""
     missing = [name for name in dict.fromkeys(d for r in chosen for d in r.datasets) if not _is_here(name)]
     if missing and scale == "full":
         some = [r.id for r in chosen if missing[0] in r.datasets]
         raise UserError(
-            f"{some[0]} needs {missing[0]}, which is not on this machine yet; "
-            f"get it with: moonfed data get {missing[0]}, or ask for another with --dataset"
+            f"{some[0]} needs {missing[0]}, which is not on this machine; "
+            f"get it with: moonfed data get {missing[0]}, or choose another with --dataset"
         )
 
 
 def _same_scale(folder: Path, scale: str) -> None:
-    """Refuse to put a smoke test's results where others are, or the other way round."""
+    """Raise UserError if the folder holds results of the other scale."""
     from moonfed.core.files import read_json
 
     try:
@@ -167,48 +171,47 @@ def _is_here(dataset: str) -> bool:
 def _write(result: dict[str, Any], folder: Path) -> None:
     from moonfed.core.files import make_folder, write_bytes, write_json
     from moonfed.report.heatmap import draw_heatmap
-    from moonfed.report.reproduction import FORMS
+    from moonfed.report.reproduction import RESULT_FILES
 
     make_folder(folder)
     write_json(folder / RESULT, result)
-    for name, form in FORMS.items():
+    for name, form in RESULT_FILES.items():
         write_bytes(folder / name, form(result).encode())
     for line in result["lines"]:
         for split in line["splits"] if line["measure"] == "split std" else ():
             draw_heatmap(split, folder / f"{line['column']}-split{split['seed']}.svg")
 
 
-def _write_page(results: Sequence[dict[str, Any]], terms: Any, places: Sequence[Path], figures: bool) -> Path:
-    """Write what a command made again as one page, and its figures as files if they are wanted."""
-    from moonfed.report.blocks import pictures_of
+def _write_page(results: Sequence[dict[str, Any]], options: Any, places: Sequence[Path], figures: bool) -> Path:
+    """Write all results as one page, and their figures as files on request."""
+    from moonfed.report.blocks import plots_of
     from moonfed.report.figures import save
     from moonfed.report.reproduction_page import sections_of
     from moonfed.report.run_report import write_report
 
     with working():
-        say = lambda line: None  # noqa: E731
-        chapters = [sections_of(result, terms.out, say) for result in results]
+        chapters = [sections_of(result, options.out) for result in results]
         for place, sections in zip(places, chapters, strict=True):
-            for picture in pictures_of(sections) if figures else ():
-                save(picture.figure, place, picture.name)
+            for plot in plots_of(sections) if figures else ():
+                save(plot.figure, place, plot.name)
     ids = [result["id"] for result in results]
-    path = (places[0] if len(ids) == 1 else terms.out) / "report.html"
+    path = (places[0] if len(ids) == 1 else options.out) / "report.html"
     what = ", ".join(ids) if len(ids) < 4 else f"{len(ids)} tables and figures"
-    smoke = " [SMOKE]" if terms.scale == "smoke" else ""
-    lead = "Published and measured side by side. A verdict is about the difference of two methods, paired by seed."
-    write_report(f"{what}, made again{smoke}", [s for chapter in chapters for s in chapter], path, lead)
+    smoke = " [SMOKE]" if options.scale == "smoke" else ""
+    introduction = (
+        "Published and measured values side by side. A verdict concerns the difference of two methods, paired by seed."
+    )
+    write_report(f"{what}, reproduced{smoke}", [s for chapter in chapters for s in chapter], path, introduction)
     return path
 
 
-def _list(chosen: Sequence[Any], terms: Any, json: bool) -> None:
+def _list(chosen: Sequence[Any], options: Any, json: bool) -> None:
     from moonfed.papers.cost import costs
-    from moonfed.report.reproduction import print_list
+    from moonfed.report.listings import recipes_table
+    from moonfed.report.terminal import print_table
 
-    console = stderr()
-    found = [
-        item | {"here": {d: _is_here(d) for d in item["datasets"]}} for item in costs(chosen, terms, console.print)
-    ]
+    found = [item | {"here": {d: _is_here(d) for d in item["datasets"]}} for item in costs(chosen, options)]
     if json:
         typer.echo(encoding.dumps(found, indent=2, allow_nan=False))
     else:
-        print_list(found)
+        print_table(recipes_table(found))

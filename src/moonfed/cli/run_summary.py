@@ -11,19 +11,22 @@ from moonfed.storage.run_record import RunRecord
 
 def close(outcome: RunRecord, json: bool) -> None:
     """Say what became of a run; one that failed or was stopped ends the command with exit code 1."""
-    from moonfed.report.by_party import by_party
-    from moonfed.report.terminal import by_party_table
+    from moonfed.report.by_party import accuracy_by_party, party_table
+    from moonfed.report.terminal import print_table
+    from moonfed.training.accuracy import accuracy, final_accuracy
 
     last = outcome.rows[-1] if outcome.rows else None
     if json:
-        said = {"folder": str(outcome.folder), "rounds": len(outcome.rows), "last": last, "failure": outcome.failure}
-        typer.echo(encoding.dumps(said, indent=2, allow_nan=False))
+        answer = {"folder": str(outcome.folder), "rounds": len(outcome.rows), "accuracy": accuracy(outcome.rows)}
+        answer |= {"final_accuracy": final_accuracy(outcome.rows), "last": last, "failure": outcome.failure}
+        typer.echo(encoding.dumps(answer, indent=2, allow_nan=False))
     if outcome.failure is not None:
         raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
     if not outcome.finished:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
     if last is not None and not json:
-        by_party_table(by_party([("", outcome)]))
+        if (parties := party_table(accuracy_by_party([("", outcome)]))) is not None:
+            print_table(parties)
         where = outcome.config.data.judged_on if outcome.config.data.validation else "the test set"
         typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moonfed.cli.flags import File, GoesOn, Json, Set, Values, read_settings, with_settings
+from moonfed.cli.flags import File, Json, Set, Values, read_settings, with_settings
 from moonfed.cli.progress import showing
 
 RESULT = "tune.json"
@@ -16,10 +16,10 @@ RESULT = "tune.json"
 def tune(
     given: Values,
     budget: Annotated[
-        int, typer.Option("--budget", metavar="TRIALS", help="most trials to run, each as long as a run (default 60)")
+        int, typer.Option("--budget", metavar="TRIALS", help="maximum number of trials, each as long as a run")
     ] = 60,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", help="seeds of the last comparison, 0,1,2 or 0-4 (default 0-4)")
+        str | None, typer.Option("--seeds", help="seeds of the final comparison, 0,1,2 or 0-4 (default 0-4)")
     ] = None,
     out: Annotated[
         Path | None,
@@ -27,14 +27,14 @@ def tune(
     ] = None,
     config: File = None,
     set: Set = None,
-    resume: GoesOn = False,
     json: Json = False,
 ) -> None:
     """Choose mu, temperature and projection by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24."""
     from moonfed.core.files import make_folder, write_json
     from moonfed.experiments.execute import run_trials
-    from moonfed.experiments.tune import carry_out, plan_tune, result_of
-    from moonfed.report.terminal import tuning_table
+    from moonfed.experiments.tune import plan_tune, result_of, run_search
+    from moonfed.report.listings import tuning_table
+    from moonfed.report.terminal import print_table
 
     search = plan_tune(seeds, read_settings(given, config, set or []), budget, out)
     with showing() as display:
@@ -42,12 +42,13 @@ def tune(
         def run(trials: Any) -> Any:
             return run_trials(trials, True, [display])
 
-        results = carry_out(search, run, display.show)
+        results = run_search(search, run)
     found = result_of(search, results)
     make_folder(search.folder)
     write_json(search.folder / RESULT, found)
     if json:
         typer.echo(encoding.dumps(found, indent=2, allow_nan=False))
     else:
-        tuning_table(found)
+        print_table(tuning_table(found))
+        typer.echo(f"{found['conclusion']}\nnext: {found['command']}")
         typer.echo(f"written to {search.folder / RESULT}")

@@ -1,29 +1,65 @@
-"""Several methods over several seeds, as trials of one stack."""
+"""Plans several methods over several seeds, as trials of one stack."""
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from moonfed.core.errors import UserError
+from moonfed.core.errors import UserError, unknown
 from moonfed.training.config import Config, identity, make_config
 
-SEEDS = "0,1,2"
-MOST_SEEDS, DIGITS = 10_000, 10
+DEFAULT_SEEDS = "0,1,2"
+MAX_SEEDS, MAX_DIGITS = 10_000, 10
+Values = dict[str, dict[str, Any]]
+
+
+class CompareOptions(NamedTuple):
+    """The methods of a comparison, its seeds as the user wrote them, and its baseline."""
+
+    methods: list[str]
+    seeds: str | None = None
+    baseline: str | None = None  # default: fedavg if it is there, else the first method
+
+
+def compare_options(methods: Sequence[str], seeds: str | None, table: dict[str, Any]) -> CompareOptions:
+    """Merge the command line with the [compare] table of a config file; the command line wins."""
+    for name in table:
+        if name not in CompareOptions._fields:
+            raise unknown("setting of [compare]", name, CompareOptions._fields)
+    chosen = list(methods) or table.get("methods", [])
+    if not (isinstance(chosen, list) and chosen and all(isinstance(method, str) for method in chosen)):
+        raise UserError(
+            'compare needs methods: moonfed compare moon fedavg, or methods = ["moon", "fedavg"] in the table '
+            "[compare] of a --config file"
+        )
+    baseline = table.get("baseline")
+    if baseline is not None and baseline not in chosen:
+        methods_text = " ".join(chosen)
+        raise UserError(
+            f"the baseline must be one of the methods {methods_text}, got {baseline}; use --set compare.baseline=METHOD"
+        )
+    return CompareOptions(chosen, seeds if seeds is not None else _seed_text(table.get("seeds")), baseline)
+
+
+def _seed_text(seeds: Any) -> str | None:
+    """Seeds of a config file as they would be typed: "0-4", 0 or [0, 1, 2]."""
+    if isinstance(seeds, list):
+        return ",".join(map(str, seeds))
+    return None if seeds is None else str(seeds)
 
 
 def plan_comparison(
-    methods: list[str], seeds: str | None, values: dict[str, dict[str, Any]], folder: Path | None
+    methods: list[str], seeds: str | None, values: Values, folder: Path | None
 ) -> tuple[Path, list[tuple[str, Config, Path]]]:
-    """List the trials of a comparison: method, settings and folder of each, under one folder."""
+    """List the trials of a comparison: method, configuration and folder of each, under one folder."""
     numbers = read_seeds(seeds, values)
     if values.get("algorithm"):
         named = ", ".join(f"algorithm.{name}" for name in values["algorithm"])
         raise UserError(
-            f"compare takes its algorithms as METHOD arguments, moon:mu=5 for one, got {named} as a setting"
+            f"compare takes algorithm settings within its methods, for example moon:mu=5; {named} cannot be set for all"
         )
     if len(set(methods)) < len(methods):
-        raise UserError(f"each method once, please: {' '.join(methods)}")
+        raise UserError(f"give each method once, got {' '.join(methods)}")
     trials: list[tuple[str, Config]] = []
     for method in methods:
         for seed in numbers:
@@ -33,48 +69,48 @@ def plan_comparison(
     return top, [(m, c, top / _slug(m) / f"seed-{c.run.seed}") for m, c in trials]
 
 
-def read_seeds(seeds: str | None, values: dict[str, dict[str, Any]]) -> list[int]:
-    """Read the seeds of several trials: those of --seeds, or the one of --seed, or three."""
-    alone = values.get("run", {}).get("seed")
-    if seeds is not None and alone is not None:
-        raise UserError(f"--seed {alone} and --seeds {seeds} say the same thing twice; use one of them")
-    return seed_list(seeds if seeds is not None else SEEDS if alone is None else str(alone))
+def read_seeds(seeds: str | None, values: Values) -> list[int]:
+    """Seeds of several trials: those of --seeds, or the one of --seed, or three."""
+    single = values.get("run", {}).get("seed")
+    if seeds is not None and single is not None:
+        raise UserError(f"got both seed {single} and seeds {seeds}; use --seeds alone")
+    return seed_list(seeds if seeds is not None else DEFAULT_SEEDS if single is None else str(single))
 
 
 def top_folder(command: str, configs: Sequence[Config]) -> Path:
-    """Name the folder of several trials by what they are, so that the same command finds it again."""
+    """Folder of several trials, named by their settings, so that the same command finds it again."""
     key = hashlib.sha256(" ".join(sorted(identity(config) for config in configs)).encode()).hexdigest()[:6]
     return Path("runs") / f"{command}-{configs[0].data.dataset}-{key}"
 
 
 def parse_method(text: str) -> dict[str, Any]:
-    """Read NAME[+SERVER][:SETTING=VALUE,...]: moon:mu=5, moon+fedavgm:server_momentum=0.9."""
+    """Parse NAME[+SERVER][:SETTING=VALUE,...], for example moon:mu=5 or moon+fedavgm:server_momentum=0.9."""
     pair, _, options = text.partition(":")
     name, plus, server = pair.partition("+")
     settings: dict[str, Any] = {"name": name} | ({"server": server} if plus else {})
     for option in options.split(",") if options else []:
         key, equals, value = option.partition("=")
         if not (key and equals and value):
-            raise UserError(f"a method is NAME[+SERVER][:SETTING=VALUE,...], moon:mu=5 for one, got {text!r}")
+            raise UserError(f"a method is NAME[+SERVER][:SETTING=VALUE,...], for example moon:mu=5, got {text!r}")
         settings[key.strip().replace("-", "_")] = value.strip()
     return settings
 
 
 def seed_list(text: str, flag: str = "--seeds") -> list[int]:
-    """Read seeds as a user types them: 0,1,2 or 0-4."""
-    found: list[int] = []
+    """Parse seeds as a user types them: 0,1,2 or 0-4."""
+    seeds: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         ends = [low, high] if dash else [low, low]
-        if not all(end.isdecimal() and len(end) <= DIGITS for end in ends):
+        if not all(end.isdecimal() and len(end) <= MAX_DIGITS for end in ends):
             raise UserError(f"{flag} needs whole numbers below 2**32, 0,1,2 or 0-4, got {text[:60]!r}")
         first, last = map(int, ends)
-        if not first <= last < first + MOST_SEEDS:
-            raise UserError(f"{flag} needs LOW-HIGH with LOW <= HIGH and at most {MOST_SEEDS} seeds, got {part!r}")
-        found += range(first, last + 1)
-    if len(set(found)) < len(found):
+        if not first <= last < first + MAX_SEEDS:
+            raise UserError(f"{flag} needs LOW-HIGH with LOW <= HIGH and at most {MAX_SEEDS} seeds, got {part!r}")
+        seeds += range(first, last + 1)
+    if len(set(seeds)) < len(seeds):
         raise UserError(f"{flag} needs each seed once, got {text!r}")
-    return found
+    return seeds
 
 
 def _slug(method: str) -> str:

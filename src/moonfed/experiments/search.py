@@ -1,7 +1,8 @@
-"""Which settings a search tries with which seeds: all with all if the budget is enough, else half is dropped a time.
+"""Plans which settings a search tries with which seeds.
 
-The seeds that pick the two finalists are not the seeds that compare them, so that the interval of their difference
-owes nothing to the picking. Every trial is as long as a run: a search by short runs would favour what starts fast.
+If the budget allows, every setting is tried with every seed; otherwise the worse half is dropped after each stage. The
+seeds that select the two finalists are not the seeds that compare them, so the interval of their difference is not
+biased by the selection. Every trial runs for all its rounds: short trials would favour settings that start fast.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import generator
-from moonfed.experiments.statistics import Interval, interval, paired
+from moonfed.experiments.statistics import BETTER, Interval, interval, paired, verdict
 
 FINALISTS = 2
 Results = dict[int, dict[int, float | None]]  # setting to seed to held-out accuracy; None where the run failed
@@ -24,91 +25,94 @@ class Stage(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a budget of trials is enough for."""
+    """The stages that a budget of trials allows."""
 
-    tried: list[int]  # settings
-    seeds: list[int]  # of the last comparison
-    picking: list[int]  # seeds of the stages before it, a stage each; none if every setting is tried with every seed
-    widths: list[int]  # settings in each stage
+    settings: list[int]
+    seeds: list[int]  # of the final comparison
+    selection_seeds: list[int]  # of the stages before it, one each; empty if every setting is tried with every seed
+    stage_sizes: list[int]  # settings in each stage
     trials: int
 
 
 class Choice(NamedTuple):
-    """The best setting, the runner-up, and how much better it is over the seeds of the last comparison."""
+    """The best setting, the runner-up, and their paired difference over the seeds of the final comparison."""
 
     best: int
-    other: int | None
-    gap: Interval | None
+    runner_up: int | None
+    difference: Interval | None
 
     @property
-    def told_apart(self) -> bool:
-        """Whether the interval of the difference leaves 0 out."""
-        return self.gap is not None and self.gap.low is not None and self.gap.low > 0 and not self.alike
+    def distinguishable(self) -> bool:
+        """Whether the interval of the difference excludes 0."""
+        return self.difference is not None and verdict(self.difference) == BETTER and not self.degenerate
 
     @property
-    def alike(self) -> bool:
-        """Whether two seeds happened to give one difference, as may be where rows are few: no width to go by."""
-        return self.gap is not None and self.gap.n == 2 and self.gap.low == self.gap.high
+    def degenerate(self) -> bool:
+        """Whether two seeds gave exactly the same difference, as happens with few rows: the interval has no width."""
+        gap = self.difference
+        return gap is not None and gap.n == 2 and gap.low == gap.high
 
 
-def plan_search(settings: int, seeds: Sequence[int], budget: int, usual: int = 0) -> Plan:
-    """Lay a budget of trials out over settings and seeds; the usual setting is tried whatever is drawn."""
+def plan_search(settings: int, seeds: Sequence[int], budget: int, default: int = 0) -> Plan:
+    """Distribute a budget of trials over settings and seeds; the default setting is always among those tried."""
     if settings * len(seeds) <= budget:
         return Plan(list(range(settings)), list(seeds), [], [settings], settings * len(seeds))
-    last = FINALISTS * len(seeds)
-    width = max((w for w in range(FINALISTS + 1, settings + 1) if last + sum(_halved(w)) <= budget), default=0)
+    final = FINALISTS * len(seeds)
+    width = max((w for w in range(FINALISTS + 1, settings + 1) if final + sum(_halved(w)) <= budget), default=0)
     if not width:
-        least = last + sum(_halved(FINALISTS + 1))
+        least = final + sum(_halved(FINALISTS + 1))
         raise UserError(
-            f"a budget of {budget} trials is too small: two finalists with {len(seeds)} seeds each take {last}, and "
-            f"picking them at least {least - last}; use --budget {least} or more, or fewer --seeds"
+            f"a budget of {budget} trials is too small: two finalists with {len(seeds)} seeds each take {final}, and "
+            f"selecting them at least {least - final}; use --budget {least} or more, or fewer --seeds"
         )
-    drawn = [usual, *(int(i) for i in generator(seeds[0], "tune").permutation(settings) if i != usual)][:width]
-    widths = _halved(width)
-    picking = [max(seeds) + 1 + i for i in range(len(widths))]
-    return Plan(sorted(drawn), list(seeds), picking, [*widths, FINALISTS], last + sum(widths))
+    sample = [default, *(int(i) for i in generator(seeds[0], "tune").permutation(settings) if i != default)][:width]
+    sizes = _halved(width)
+    selection = [max(seeds) + 1 + i for i in range(len(sizes))]
+    return Plan(sorted(sample), list(seeds), selection, [*sizes, FINALISTS], final + sum(sizes))
 
 
 def _halved(width: int) -> list[int]:
-    """Count the settings of each stage before the last: half of the one before, as long as it is more than two."""
+    """Number of settings in each stage before the final one: half of the previous, while more than two."""
     return [] if width <= FINALISTS else [width, *_halved((width + 1) // 2)]
 
 
 def stages(plan: Plan, results: Callable[[], Results]) -> Iterator[Stage]:
-    """Go through a plan's stages; the results of each are asked for before the next."""
-    alive = plan.tried
-    for at, seed in enumerate(plan.picking):
-        yield Stage(alive, [seed], final=False)
+    """Yield a plan's stages; the results of each are read before the next."""
+    remaining = plan.settings
+    for at, seed in enumerate(plan.selection_seeds):
+        yield Stage(remaining, [seed], final=False)
         found = results()
-        order = sorted(alive, key=lambda s: -_mean(found[s], plan.picking[: at + 1]))  # ties: as typed
-        alive = sorted(order[: plan.widths[at + 1]])
-    yield Stage(alive, plan.seeds, final=True)
+        order = sorted(remaining, key=lambda s: -_mean(found[s], plan.selection_seeds[: at + 1]))  # ties: as typed
+        remaining = sorted(order[: plan.stage_sizes[at + 1]])
+    yield Stage(remaining, plan.seeds, final=True)
 
 
 def choose(plan: Plan, results: Results) -> Choice | None:
-    """Choose the best of the settings that have every seed of the last comparison; None if every one failed."""
-    whole = {s: _scores(results[s], plan.seeds) for s in results if set(plan.seeds) <= set(results[s])}
-    order = sorted((s for s, scores in whole.items() if scores is not None), key=lambda s: -_mean(whole[s] or {}))
+    """Choose the best setting among those with every seed of the final comparison; None if all failed."""
+    finalists = {s: _scores(results[s], plan.seeds) for s in results if set(plan.seeds) <= set(results[s])}
+    order = sorted(
+        (s for s, scores in finalists.items() if scores is not None), key=lambda s: -_mean(finalists[s] or {})
+    )
     if not order:
         return None
-    best, other = order[0], order[1] if len(order) > 1 else None
-    return Choice(best, other, None if other is None else paired(whole[best] or {}, whole[other] or {}))
+    best, second = order[0], order[1] if len(order) > 1 else None
+    return Choice(best, second, None if second is None else paired(finalists[best] or {}, finalists[second] or {}))
 
 
 def estimate(plan: Plan, found: Mapping[int, float | None]) -> Interval | None:
-    """The mean of a setting with its interval: over the last seeds if it came so far, else over those it has."""
-    seeds = plan.seeds if set(plan.seeds) <= set(found) else plan.picking
+    """Mean of a setting with its interval: over the final seeds if it got that far, else over those it has."""
+    seeds = plan.seeds if set(plan.seeds) <= set(found) else plan.selection_seeds
     scores = [value for seed, value in found.items() if seed in seeds and value is not None]
     return interval(scores) if scores else None
 
 
 def _scores(found: Mapping[int, float | None], seeds: Sequence[int]) -> dict[int, float] | None:
-    """The accuracy of each seed; None if one of the runs failed."""
+    """Accuracy by seed; None if one of the runs failed."""
     scores = {seed: value for seed in seeds if (value := found[seed]) is not None}
     return scores if len(scores) == len(seeds) else None
 
 
 def _mean(found: Mapping[int, float | None], seeds: Sequence[int] | None = None) -> float:
-    """The mean over some seeds; a setting with a failed run comes last."""
+    """Mean over some seeds; a setting with a failed run ranks last."""
     scores = _scores(found, list(found) if seeds is None else seeds)
     return sum(scores.values()) / len(scores) if scores else float("-inf")

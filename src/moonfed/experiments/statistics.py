@@ -1,12 +1,15 @@
-"""The few statistics every table and verdict is made of: each has this one home."""
+"""Statistics shared by every table and verdict."""
 
 import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-LAST = 10  # rounds whose mean is the primary figure
+from scipy.special import stdtrit
+
 Key = TypeVar("Key", bound=Hashable)
+BETTER, WORSE = "better", "worse"
+INDISTINGUISHABLE, ONE_PAIR = "statistically indistinguishable", "one seed"
 
 
 class Interval(NamedTuple):
@@ -18,19 +21,13 @@ class Interval(NamedTuple):
     n: int
 
 
-def last_ten(rows: Sequence[Mapping[str, Any]], name: str = "accuracy") -> float | None:
-    """The mean of a figure over those of a run's last ten rounds that were evaluated."""
-    values = [row[name] for row in rows[-LAST:] if row.get(name) is not None]
-    return statistics.fmean(values) if values else None
-
-
 def deviation(values: Sequence[float]) -> float | None:
-    """The standard deviation with n - 1 in the denominator; a single value has none."""
+    """Standard deviation with n - 1 in the denominator; None for a single value."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """The mean of some values and its t-interval."""
+    """Mean of some values with its t-interval."""
     mean, n = statistics.fmean(values), len(values)
     if n < 2:
         return Interval(mean, None, None, n)
@@ -39,54 +36,26 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
 
 
 def paired(one: Mapping[Key, float], other: Mapping[Key, float]) -> Interval | None:
-    """The first minus the second over the seeds that both have; None where they share none."""
-    gaps = [value - other[key] for key, value in one.items() if key in other]
-    return interval(gaps) if gaps else None
+    """Mean of the first minus the second over the keys that both have; None if they share none."""
+    differences = [value - other[key] for key, value in one.items() if key in other]
+    return interval(differences) if differences else None
+
+
+def verdict(difference: Interval) -> str:
+    """What the interval of a paired difference shows: better, worse, or indistinguishable if it contains 0."""
+    if difference.low is None or difference.high is None:
+        return ONE_PAIR
+    return BETTER if difference.low > 0 else WORSE if difference.high < 0 else INDISTINGUISHABLE
 
 
 def rounds_to(rows: Sequence[Mapping[str, Any]], target: float) -> int | None:
-    """The first round whose accuracy reaches a target; None if none does."""
+    """First round whose accuracy reaches a target; None if none does."""
     reached = (row["round"] for row in rows if row["accuracy"] is not None and row["accuracy"] >= target)
     return next(reached, None)
 
 
 def t_quantile(p: float, freedom: int) -> float:
-    """The value below which Student's t with so many degrees of freedom lies with probability p."""
+    """Quantile of Student's t distribution: the value below which it lies with probability p."""
     if not (0 < p < 1 and freedom >= 1):
         raise ValueError(f"t_quantile needs 0 < p < 1 and freedom >= 1, got {p} and {freedom}")
-    if p < 0.5:
-        return -t_quantile(1 - p, freedom)
-    # P(|t| > x) = I_v(freedom / 2, 1/2) with v = freedom / (freedom + x^2), which rises with v.
-    low, high, tail = 0.0, 1.0, 2 * (1 - p)
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if incomplete_beta(middle, freedom / 2, 0.5) < tail else (low, middle)
-    v = (low + high) / 2
-    return math.sqrt(freedom * (1 - v) / v)
-
-
-def incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # there the fraction converges slowly
-        return 1 - incomplete_beta(1 - x, b, a)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    return front / a * _fraction(x, a, b)
-
-
-def _fraction(x: float, a: float, b: float) -> float:
-    """Lentz's evaluation of the continued fraction of the incomplete beta function."""
-    tiny = 1e-300
-    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)
-    value = d
-    for m in range(1, 1000):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for part in (even, odd):
-            d = 1 / (1 + part * d or tiny)
-            c = 1 + part / c or tiny
-            value *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return value
+    return float(stdtrit(freedom, p))

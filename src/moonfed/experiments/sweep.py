@@ -1,4 +1,4 @@
-"""A grid of settings over several seeds, as trials that share stacks."""
+"""Plans a grid of settings over several seeds, as trials that share stacks."""
 
 import itertools
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from moonfed.experiments.compare import read_seeds, top_folder
 from moonfed.training.config import Config, flag_of, identity, make_config
 from moonfed.training.settings import OWN
 
-MOST = 1000  # trials
-Shared = Mapping[str, set[str] | None]  # what all trials of a command have in common: some of a section, or all
+MAX_TRIALS = 1000
+Shared = Mapping[str, set[str] | None]  # settings that cannot vary within a command: some of a section, or all
 SHARED: Shared = {"data": {"dataset"}, "run": None, "model": None}
-SEVERAL = {
+VARIABLE = {
     "sweep": "settings of the algorithm, the split, the training or the cohort",
     "tune": "settings of the algorithm or the training, or --projection",
 }
@@ -22,14 +22,18 @@ SEVERAL = {
 def plan_sweep(
     seeds: str | None, values: dict[str, dict[str, Any]], folder: Path | None
 ) -> tuple[Path, list[tuple[str, Config, Path]]]:
-    """List the trials of a sweep: what sets each apart, its settings and its folder, under one folder."""
+    """List the trials of a sweep: label, configuration and folder of each, under one folder."""
     numbers = read_seeds(seeds, values)
     grid = grid_of(values, "sweep", SHARED)
     if not grid:
-        raise UserError("sweep needs a setting with several values, --mu 0.1,1,5,10 for one; one alone is moonfed run")
+        raise UserError(
+            "sweep needs a setting with several values, for example --mu 0.1,1,5,10; for one setting use moonfed run"
+        )
     points = list(itertools.product(*(found for _, _, found in grid)))
-    if len(points) * len(numbers) > MOST:
-        raise UserError(f"{len(points)} settings times {len(numbers)} seeds are more than {MOST} trials; ask for fewer")
+    if len(points) * len(numbers) > MAX_TRIALS:
+        raise UserError(
+            f"{len(points)} settings times {len(numbers)} seeds are more than {MAX_TRIALS} trials; reduce either"
+        )
     trials: list[tuple[str, Config]] = []
     for point in points:
         chosen = {section: dict(entries) for section, entries in values.items()}
@@ -40,7 +44,7 @@ def plan_sweep(
             run = chosen.get("run", {}) | {"seed": seed}
             trials.append((label, make_config(chosen | {"run": run})))
     if len({identity(config) for _, config in trials}) < len(trials):
-        raise UserError("two of these settings are the same, 1 and 1.0 for one; ask for each once")
+        raise UserError("two of these settings are the same (for example 1 and 1.0); give each value once")
     top = folder or top_folder("sweep", [config for _, config in trials])
     return top, [
         (label, c, top / label.replace(" ", "_").replace("/", "-") / f"seed-{c.run.seed}") for label, c in trials
@@ -48,7 +52,7 @@ def plan_sweep(
 
 
 def grid_of(values: dict[str, dict[str, Any]], command: str, all_share: Shared) -> list[tuple[str, str, list[Any]]]:
-    """Find the settings that have several values: 0.1,1,5 on the command line, a list in a file."""
+    """Settings with several values: 0.1,1,5 on the command line, a list in a file."""
     found: list[tuple[str, str, list[Any]]] = []
     for section, entries in values.items():
         for name, value in entries.items() if isinstance(entries, dict) else ():
@@ -61,8 +65,8 @@ def grid_of(values: dict[str, dict[str, Any]], command: str, all_share: Shared) 
             shared = all_share.get(section, set())
             if shared is None or name in shared:
                 raise UserError(
-                    f"{flag_of(section, name).split('/')[0]} is one for all trials of a {command}, got {value}; "
-                    f"{command} {SEVERAL[command]}"
+                    f"{flag_of(section, name).split('/')[0]} takes one value in a {command}, got {value}; "
+                    f"{command} varies {VARIABLE[command]}"
                 )
             if len({str(part) for part in several}) < len(several):
                 raise UserError(f"{section}.{name} needs each value once, got {value}")

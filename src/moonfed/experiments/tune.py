@@ -1,6 +1,7 @@
-"""Choosing settings by rows held out of the parties' training rows, and saying how sure the choice is."""
+"""Chooses settings by accuracy on held-out training rows, and reports how certain the choice is."""
 
 import itertools
+import logging
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,16 +11,18 @@ from typing import Any
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.experiments.compare import read_seeds, top_folder
 from moonfed.experiments.search import Choice, Plan, Results, Stage, choose, estimate, plan_search, stages
-from moonfed.experiments.statistics import LAST
 from moonfed.experiments.sweep import Shared, grid_of
 from moonfed.storage.run_record import RunRecord
+from moonfed.training.accuracy import accuracy, rounds_averaged
 from moonfed.training.config import SECTIONS, Config, flag_of, make_config
 
+logger = logging.getLogger(__name__)
+
 Values = dict[str, dict[str, Any]]
-SEEDS, BUDGET, HELD_OUT = "0-4", 60, 0.2
+DEFAULT_SEEDS, VALIDATION_SHARE = "0-4", 0.2
 SHARED: Shared = {"data": None, "run": None, "cohort": None, "model": {"model", "norm"}}
-# What is searched where nothing is said: the candidates of the MOON paper (4.1), and its ablations' temperatures.
-SEARCHED: dict[str, Values] = {
+# The default grids: the candidates of the MOON paper (4.1), and the temperatures of its ablations.
+DEFAULT_GRIDS: dict[str, Values] = {
     "moon": {
         "algorithm": {"mu": [0.1, 1.0, 5.0, 10.0], "temperature": [0.1, 0.5, 1.0]},
         "model": {"projection": [64, 256]},
@@ -31,63 +34,66 @@ RunTrials = Callable[[list[tuple[Config, Path | None]]], list[RunRecord]]
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of the grid: what sets it apart, and all its values but the seed."""
+    """One point of the grid: its label, its values on the grid, and all its values except the seed."""
 
     label: str
     point: dict[tuple[str, str], Any]
     values: Values
 
     def config(self, seed: int) -> Config:
-        """Make the settings of one of its trials."""
+        """Configuration of one of its trials."""
         return make_config(self.values | {"run": self.values.get("run", {}) | {"seed": seed}})
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search: its settings, what its budget is enough for, and where its trials lie."""
+    """A search: its settings, its plan, its budget and its folder."""
 
-    asked: Values
+    values: Values
     settings: list[Setting]
     plan: Plan
     budget: int
     folder: Path
 
-    def place(self, setting: int, seed: int) -> Path:
-        """Name the folder of a trial."""
+    def trial_folder(self, setting: int, seed: int) -> Path:
+        """Folder of a trial."""
         label = self.settings[setting].label.replace(" ", "_").replace("/", "-")
         return self.folder / label / f"seed-{seed}"
 
 
 def plan_tune(seeds: str | None, values: Values, budget: int, folder: Path | None) -> Search:
-    """Lay a search out: the grid that is asked for or the usual one, within a budget of trials."""
+    """Plan a search over the given grid, or the default one, within a budget of trials."""
     if values.get("run", {}).get("seed") is not None:
-        raise UserError("tune needs several seeds, 0-4 for one; use --seeds instead of --seed")
+        raise UserError("tune needs several seeds; use --seeds, for example --seeds 0-4, instead of --seed")
     if budget < 1:
-        raise UserError(f"--budget is a number of trials, at least 1, got {budget}")
+        raise UserError(f"--budget needs a number of trials, at least 1, got {budget}")
     asked = {section: dict(entries) for section, entries in values.items()}
     data = asked.setdefault("data", {})
-    if float(make_config({"data": {"validation": data.setdefault("validation", HELD_OUT)}}).data.validation) == 0:
-        raise UserError("tune needs rows to judge by; use --validation 0.2 or another share above 0")
-    grid = grid_of(asked, "tune", SHARED) or _usual_grid(asked)
+    if (
+        float(make_config({"data": {"validation": data.setdefault("validation", VALIDATION_SHARE)}}).data.validation)
+        == 0
+    ):
+        raise UserError("tune needs held-out rows; use --validation 0.2 or another share above 0")
+    grid = grid_of(asked, "tune", SHARED) or _default_grid(asked)
     points = itertools.product(*(found for _, _, found in grid))
     settings = [_setting(asked, [(s, n, v) for (s, n, _), v in zip(grid, point, strict=True)]) for point in points]
     configs = [setting.config(0) for setting in settings]
-    usual = next((i for i, c in enumerate(configs) if c == _without(asked, grid)), 0)
-    plan = plan_search(len(settings), read_seeds(seeds or SEEDS, {}), budget, usual)
+    default = next((i for i, c in enumerate(configs) if c == _without(asked, grid)), 0)
+    plan = plan_search(len(settings), read_seeds(seeds or DEFAULT_SEEDS, {}), budget, default)
     return Search(asked, settings, plan, budget, folder or top_folder("tune", configs))
 
 
-def _usual_grid(asked: Values) -> list[tuple[str, str, list[Any]]]:
-    """Take the usual candidates of an algorithm but for what is already fixed."""
+def _default_grid(asked: Values) -> list[tuple[str, str, list[Any]]]:
+    """The default candidates of an algorithm, without the settings that are already fixed."""
     name = asked.get("algorithm", {}).get("name", SECTIONS["algorithm"].model_fields["name"].default)
-    usual = {
+    candidates = {
         section: {k: v for k, v in entries.items() if k not in asked.get(section, {})}
-        for section, entries in SEARCHED.get(name, {}).items()
+        for section, entries in DEFAULT_GRIDS.get(name, {}).items()
     }
-    grid = grid_of(usual, "tune", SHARED)
+    grid = grid_of(candidates, "tune", SHARED)
     if not grid:
         raise UserError(
-            f"tune has nothing to choose for {name}; give a setting several values, --lr 0.003,0.01,0.03 for one"
+            f"tune has no default grid for {name}; give a setting several values, for example --lr 0.003,0.01,0.03"
         )
     return grid
 
@@ -101,34 +107,36 @@ def _setting(asked: Values, point: Sequence[tuple[str, str, Any]]) -> Setting:
 
 
 def _without(asked: Values, grid: Sequence[tuple[str, str, Any]]) -> Config:
-    """Make the settings that a run would have with nothing chosen."""
+    """Configuration without any value of the grid: the default."""
     chosen = {(section, name) for section, name, _ in grid}
     kept = {s: {n: v for n, v in entries.items() if (s, n) not in chosen} for s, entries in asked.items()}
     return make_config(kept | {"run": kept.get("run", {}) | {"seed": 0}})
 
 
-def carry_out(search: Search, run_trials: RunTrials, say: Callable[[str], None]) -> Results:
-    """Run a search's trials stage by stage; what was run before is read, not run again."""
-    results: Results = {setting: {} for setting in search.plan.tried}
+def run_search(search: Search, run_trials: RunTrials) -> Results:
+    """Run a search's trials stage by stage; finished trials are read instead of run again."""
+    results: Results = {setting: {} for setting in search.plan.settings}
     for number, stage in enumerate(stages(search.plan, lambda: results), start=1):
-        say(_said_of(stage, number, len(search.plan.widths)))
+        logger.info(_describe_stage(stage, number, len(search.plan.stage_sizes)))
         for group in _stacks(search, stage):
-            outcomes = run_trials([(search.settings[s].config(seed), search.place(s, seed)) for s, seed in group])
+            outcomes = run_trials(
+                [(search.settings[s].config(seed), search.trial_folder(s, seed)) for s, seed in group]
+            )
             if not all(outcome.finished or outcome.failure for outcome in outcomes):
-                raise RunFailed(f"stopped early, saved in {search.folder}; the same command goes on")
+                raise RunFailed(f"stopped early, saved in {search.folder}; run the same command to continue")
             for (setting, seed), outcome in zip(group, outcomes, strict=True):
-                results[setting][seed] = None if outcome.failure is not None else accuracy_of(outcome)
+                results[setting][seed] = None if outcome.failure is not None else accuracy(outcome.rows)
     return results
 
 
-def _said_of(stage: Stage, number: int, of: int) -> str:
-    what = "each with every seed" if of == 1 else "the last comparison" if stage.final else "the better half goes on"
+def _describe_stage(stage: Stage, number: int, of: int) -> str:
+    what = "each with every seed" if of == 1 else "final comparison" if stage.final else "the better half continues"
     seeds = f"seed {stage.seeds[0]}" if len(stage.seeds) == 1 else f"{len(stage.seeds)} seeds"
     return f"stage {number} of {of}: {len(stage.settings)} settings, {seeds}; {what}"
 
 
 def _stacks(search: Search, stage: Stage) -> list[list[tuple[int, int]]]:
-    """Group a stage's trials by network: those of one network share a stack."""
+    """Group a stage's trials by network; those of one network share a stack."""
     groups: dict[Any, list[tuple[int, int]]] = {}
     for setting in stage.settings:
         network = search.settings[setting].config(0).model
@@ -136,77 +144,73 @@ def _stacks(search: Search, stage: Stage) -> list[list[tuple[int, int]]]:
     return list(groups.values())
 
 
-def accuracy_of(outcome: RunRecord) -> float:
-    """Read a trial: the mean held-out accuracy of its last rounds, as many as last_rounds says."""
-    values = [row["accuracy"] for row in outcome.rows[-last_rounds(outcome.config.train.rounds) :]]
-    values = [value for value in values if value is not None]
-    return sum(values) / len(values)
-
-
-def last_rounds(rounds: int) -> int:
-    """Count the rounds a trial is read from: its last quarter, and no more than ten."""
-    return min(LAST, max(1, rounds // 4))
-
-
 def result_of(search: Search, results: Results) -> dict[str, Any]:
-    """Put together what a search showed, as plain data."""
+    """Collect the result of a search as plain data."""
     plan, choice = search.plan, choose(search.plan, results)
     if choice is None:
-        raise RunFailed(f"every setting ended in numbers that are not finite; try a smaller --lr ({search.folder})")
-    rounds = search.settings[0].config(0).train.rounds
+        raise RunFailed(f"every setting diverged to non-finite numbers; try a smaller --lr ({search.folder})")
     best = search.settings[choice.best]
+    config = best.config(0)
     return {
         "chosen": {name: value for (_, name), value in best.point.items()},
-        "sure": sentence(search, choice),
-        "told_apart": choice.told_apart,
+        "conclusion": conclusion(search, choice),
+        "distinguishable": choice.distinguishable,
         "difference": None
-        if choice.other is None or choice.gap is None
-        else {"best": best.label, "other": search.settings[choice.other].label} | choice.gap._asdict(),
+        if choice.runner_up is None or choice.difference is None
+        else {"best": best.label, "runner_up": search.settings[choice.runner_up].label} | choice.difference._asdict(),
         "command": next_command(search, best),
-        "held_out": best.config(0).data.validation,
-        "read": f"mean accuracy on the held-out rows over the last {last_rounds(rounds)} of {rounds} rounds",
+        "validation": config.data.validation,
+        "measure": _measure(config),
         "budget": search.budget,
         "trials": plan.trials,
         "grid": len(search.settings),
-        "tried": len(plan.tried),
+        "tried": len(plan.settings),
         "seeds": plan.seeds,
-        "picking_seeds": plan.picking,
-        "settings": [_described(search, setting, found) for setting, found in results.items()],
+        "selection_seeds": plan.selection_seeds,
+        "settings": [_describe_setting(search, setting, found) for setting, found in results.items()],
         "folder": str(search.folder),
     }
 
 
-def _described(search: Search, setting: int, found: dict[int, float | None]) -> dict[str, Any]:
-    last = set(search.plan.seeds) <= set(found)
+def _measure(config: Config) -> str:
+    """Describe the accuracy that settings are ranked by."""
+    evaluated = -(-config.train.rounds // config.run.evaluate_every)  # the last round is always evaluated
+    averaged = rounds_averaged(evaluated)
+    window = "the last round" if averaged == 1 else f"the last {averaged} of {evaluated} evaluated rounds"
+    return f"mean accuracy on the held-out rows over {window}"
+
+
+def _describe_setting(search: Search, setting: int, found: dict[int, float | None]) -> dict[str, Any]:
     over = estimate(search.plan, found)
     return {
         "setting": search.settings[setting].label,
-        "in_last_comparison": last,
+        "in_final_comparison": set(search.plan.seeds) <= set(found),
         "by_seed": {str(seed): value for seed, value in found.items()},
         "failed": sum(value is None for value in found.values()),
         "accuracy": None if over is None else over._asdict(),
     }
 
 
-def sentence(search: Search, choice: Choice) -> str:
-    """Say how sure the choice is."""
-    label, n = search.settings[choice.best].label, len(search.plan.seeds)
-    if choice.other is None or choice.gap is None:
-        return f"{label} is the only setting that ran to its end"
-    other, gap = search.settings[choice.other].label, choice.gap
+def conclusion(search: Search, choice: Choice) -> str:
+    """State how certain the choice is."""
+    best, n = search.settings[choice.best].label, len(search.plan.seeds)
+    gap = choice.difference
+    if choice.runner_up is None or gap is None:
+        return f"{best} is the only setting that completed"
+    second = search.settings[choice.runner_up].label
     points = f"{100 * gap.mean:+.1f} points"
     if gap.low is None or gap.high is None:
-        return f"{label} over {other}: {points} with one seed, which says nothing of how sure that is"
+        return f"{best} over {second}: {points} with one seed, which gives no measure of certainty"
+    if choice.degenerate:
+        return f"{best} over {second}: {points} with either of two seeds, which gives no measure of certainty"
     spread = f"{points}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f}, {n} seeds"
-    if choice.alike:
-        return f"{label} over {other}: {points} with either of two seeds, which says nothing of how sure that is"
-    if choice.told_apart:
-        return f"{label} is better than {other}, the runner-up: {spread}"
-    return f"{label} and {other}, the runner-up, are not told apart: {spread}; either will do"
+    if choice.distinguishable:
+        return f"{best} is better than {second}, the runner-up: {spread}"
+    return f"{best} and {second}, the runner-up, are statistically indistinguishable: {spread}; either will do"
 
 
 def next_command(search: Search, best: Setting) -> str:
-    """Write the command that trains with the chosen settings on all training rows and looks at the test set once."""
+    """Command that trains with the chosen settings on all training rows and evaluates on the test set."""
     words = ["moonfed", "run"]
     values = best.values | {"data": {k: v for k, v in best.values["data"].items() if k != "validation"}}
     for section, entries in values.items():

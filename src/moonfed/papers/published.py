@@ -1,4 +1,4 @@
-"""The figures and claims that the documents print, as data."""
+"""Published values and claims as data."""
 
 import math
 import tomllib
@@ -12,7 +12,7 @@ Place = tuple[str, str]  # row, column
 
 @dataclass(frozen=True)
 class Published:
-    """A table or figure of a document: what it says, and the values it prints."""
+    """A table or figure of a document with its printed values; accuracies are in per cent, as printed."""
 
     id: str
     document: str
@@ -45,7 +45,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a document says in words, and the recipes that put it to the test."""
+    """A claim that a document makes in words, and the recipes that test it."""
 
     document: str
     place: str
@@ -55,7 +55,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Library:
-    """All that is published: documents by name, the published setting, tables by id, claims."""
+    """All published data: documents by name, the published setting, tables by id, claims."""
 
     documents: dict[str, str]
     setting: dict[str, Any]
@@ -65,7 +65,7 @@ class Library:
 
 @cache
 def library() -> Library:
-    """Read what the package holds of the documents."""
+    """Read the published data that ships with the package."""
     text = files("moonfed.papers").joinpath("published.toml").read_text(encoding="utf-8")
     raw = tomllib.loads(text)
     documents, setting, claims = raw.pop("documents"), raw.pop("setting"), raw.pop("claim")

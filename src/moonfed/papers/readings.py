@@ -1,42 +1,33 @@
-"""What is read from a trial: accuracy at the end, rounds to a target, training loss, seconds."""
+"""Measures of one trial besides its accuracy: curves, training loss, rounds to a target, seconds."""
 
 import statistics
 from collections.abc import Sequence
 
-from moonfed.experiments.statistics import LAST, rounds_to
+from moonfed.experiments.statistics import rounds_to
+from moonfed.training.accuracy import rounds_averaged
 from moonfed.training.records import RoundRecord
 
 
-def final_accuracy(rows: Sequence[RoundRecord]) -> float:
-    """The mean test accuracy of the last ten rounds, in per cent: never the best round."""
-    return statistics.fmean(curve(rows)[-LAST:])
-
-
-def last_accuracy(rows: Sequence[RoundRecord]) -> float:
-    """The test accuracy of the last round, in per cent."""
-    return curve(rows)[-1]
-
-
-def curve(rows: Sequence[RoundRecord]) -> list[float]:
-    """The test accuracy of every round, in per cent."""
-    return [100 * row["accuracy"] for row in rows]
+def accuracy_curve(rows: Sequence[RoundRecord]) -> list[float]:
+    """Test accuracy of every evaluated round, as a fraction."""
+    return [row["accuracy"] for row in rows if row["accuracy"] is not None]
 
 
 def loss_curve(rows: Sequence[RoundRecord]) -> list[float]:
-    """The training loss of every round, all its parts together."""
+    """Training loss of every round, all its parts together."""
     return [sum(row["losses"].values()) for row in rows]
 
 
-def final_loss(rows: Sequence[RoundRecord]) -> float:
-    """The mean training loss of the last ten rounds."""
-    return statistics.fmean(loss_curve(rows)[-LAST:])
+def loss(rows: Sequence[RoundRecord]) -> float:
+    """Mean training loss over the same last rounds that accuracy averages."""
+    return statistics.fmean(loss_curve(rows)[-rounds_averaged(len(rows)) :])
 
 
 def first_crossing(rows: Sequence[RoundRecord], target: float) -> int:
-    """The first round with the target accuracy, a fraction; one round more than were run if there is none."""
+    """First round with the target accuracy, a fraction; one more than were run if there is none."""
     return rounds_to(rows, target) or len(rows) + 1
 
 
-def seconds_a_round(rows: Sequence[RoundRecord]) -> float:
-    """The median seconds of a round, the first left out: it pays for compiling and first uses."""
+def seconds_per_round(rows: Sequence[RoundRecord]) -> float:
+    """Median seconds per round without the first, which includes compilation and other one-time costs."""
     return statistics.median(row["seconds"] for row in (rows[1:] or rows))

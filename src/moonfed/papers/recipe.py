@@ -1,4 +1,4 @@
-"""A recipe: which runs a table or figure is made of, and which differences it states."""
+"""A recipe: the runs behind a table or figure, and the differences it claims."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ WITHOUT_TRIALS = {"split mean", "split std", "split test"}
 
 @dataclass(frozen=True)
 class Cell:
-    """The settings of one run but for its two seeds; a run that is timed stands alone, outside any stack."""
+    """The settings of one run except its two seeds; a timed run is executed alone, outside any stack."""
 
     settings: Settings
     alone: bool = False
@@ -32,14 +32,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One value of a table: where it stands, the run it is read from, and how."""
+    """One value of a table: its row and column, the run it is read from, and the measure."""
 
     row: str
     column: str
     cell: Cell
     measure: str = "accuracy"
-    base: Cell | None = None  # FedAvg's run, whose last accuracy is the target of rounds
-    printed: Place | None = None  # where the published value stands, if elsewhere
+    base: Cell | None = None  # FedAvg's run, whose final accuracy is the target of rounds
+    printed: Place | None = None  # row and column of the published value, if they differ
 
     @property
     def place(self) -> Place:
@@ -49,37 +49,37 @@ class Line:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A stated difference: the first place of each pair over the second, the mean over the pairs."""
+    """A claimed difference: the first place of each pair minus the second, averaged over the pairs."""
 
     text: str
     pairs: tuple[tuple[Place, Place], ...]
-    level: float | None = None  # said to be level: within so many points (our choice of how many)
+    level: float | None = None  # claimed to be level: within this distance (our choice); accuracies are fractions
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a table or figure is made again."""
+    """How a table or figure is reproduced."""
 
     id: str
     title: str
     lines: tuple[Line, ...]
     contrasts: tuple[Contrast, ...] = ()
-    ours: bool = False  # a form that no document has
+    ours: bool = False  # a variant that no document has
     published: str = ""  # the id of the published table, if it is not its own
-    beside: str = ""  # the id of a published curve to show beside
+    reference: str = ""  # the id of a published curve shown for comparison
     note: str = ""
 
     @property
     def datasets(self) -> list[str]:
-        """The data sets it needs."""
+        """The data sets that it needs."""
         return list(dict.fromkeys(line.cell.dataset for line in self.lines))
 
     def only(self, dataset: str) -> "Recipe":
-        """Keep what one data set is enough for."""
+        """Restrict it to what one data set is sufficient for."""
         lines = tuple(line for line in self.lines if line.cell.dataset == dataset)
         kept = {line.place for line in lines}
-        contrasts = tuple(c for c in self.contrasts if all(place in kept for pair in c.pairs for place in pair))
-        return Recipe(self.id, self.title, lines, contrasts, self.ours, self.published, self.beside, self.note)
+        claims = tuple(c for c in self.contrasts if all(place in kept for pair in c.pairs for place in pair))
+        return Recipe(self.id, self.title, lines, claims, self.ours, self.published, self.reference, self.note)
 
 
 def cell(
@@ -93,13 +93,13 @@ def cell(
     alone: bool = False,
     **options: Any,
 ) -> Cell:
-    """Make a cell of the published setting (MOON, 4.1) with a few things changed."""
+    """Make a cell of the published setting (MOON, 4.1) with some values changed."""
     setting = library().setting
     name, _, server = method.partition("+")
     if name in ("moon", "fedprox") and "mu" not in options:
         options["mu"] = setting[f"best_mu_{name}"][dataset]
     epochs = epochs or setting["local_epochs"]
-    if name == "solo":  # one optimiser for 300 epochs, whatever the others do; every party, every round
+    if name == "solo":  # one optimiser for 300 epochs; every party, every round
         rounds, cohort = setting["solo_epochs"] // epochs, None
     return Cell(
         {
@@ -113,8 +113,8 @@ def cell(
     )
 
 
-def against(rows: Iterable[str], other: str, columns: Iterable[str], level: float | None = None) -> list[Contrast]:
-    """State the difference of each row to another, column by column."""
+def contrasts(rows: Iterable[str], other: str, columns: Iterable[str], level: float | None = None) -> list[Contrast]:
+    """Claim a difference between each row and another, column by column."""
     word = "level with" if level else "over"
     return [
         Contrast(f"{row} {word} {other}, {column}", (((row, column), (other, column)),), level)
@@ -124,10 +124,10 @@ def against(rows: Iterable[str], other: str, columns: Iterable[str], level: floa
 
 
 def on_average(text: str, row: str, other: str, columns: Iterable[str]) -> Contrast:
-    """State the mean difference of two rows over some columns."""
+    """Claim a mean difference between two rows over some columns."""
     return Contrast(text, tuple(((row, column), (other, column)) for column in columns))
 
 
-def made(id: str, title: str, lines: Sequence[Line], contrasts: Sequence[Contrast] = (), **rest: Any) -> Recipe:
+def make_recipe(id: str, title: str, lines: Sequence[Line], contrasts: Sequence[Contrast] = (), **rest: Any) -> Recipe:
     """Make a recipe."""
     return Recipe(id, title, tuple(lines), tuple(contrasts), **rest)

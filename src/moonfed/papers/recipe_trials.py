@@ -1,4 +1,4 @@
-"""The trials that recipes are made of: each run once, wherever it is used, and found again by its settings."""
+"""The trials behind recipes: each is run once and identified by its settings, whichever recipe uses it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ RunTrials = Callable[[list[tuple[Config, Path | None]]], list[RunRecord]]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What is asked of every recipe of a command."""
+class ReproductionOptions:
+    """Options that a command applies to every recipe."""
 
     out: Path
     scale: str = "full"
@@ -38,7 +38,7 @@ class Terms:
         return [(split, seed) for split in self.splits for seed in self.seeds]
 
     def config(self, cell: Cell, key: Key) -> Config:
-        """Make the settings of one trial of a cell."""
+        """Configuration of one trial of a cell."""
         split, seed = key
         settings = scaled(cell, self.scale).settings
         data = settings["data"] | {"partition_seed": split}
@@ -47,7 +47,7 @@ class Terms:
         return config.model_copy(update={"run": config.run.model_copy(update={"precision": precision})})
 
     def folder(self, cell: Cell, key: Key) -> Path:
-        """Name the folder of one trial of a cell by its settings: the same in whatever recipe it stands."""
+        """Folder of one trial of a cell, named by its settings and so shared by all recipes."""
         config = self.config(cell, key)
         name = full_name(config.algorithm.name, config.algorithm.server)
         alone = "-alone" if cell.alone else ""
@@ -55,7 +55,7 @@ class Terms:
         return self.out / "trials" / words
 
     def rows(self, cell: Cell, key: Key) -> list[RoundRecord] | None:
-        """Read a trial up to the round its cell asks for; None if it has not come so far."""
+        """Read a trial up to the last round of its cell; None if it has not got that far."""
         folder, rounds = self.folder(cell, key), scaled(cell, self.scale).rounds
         if rounds_done(folder) < rounds:
             return None
@@ -67,26 +67,26 @@ class Terms:
 
 
 def cells_of(recipes: Iterable[Recipe]) -> list[Cell]:
-    """List the cells of recipes that have to be run, FedAvg's for a target among them."""
+    """List the cells of recipes that have to be run, including FedAvg's where it sets a target."""
     lines = [line for recipe in recipes for line in recipe.lines if line.measure not in WITHOUT_TRIALS]
     return [cell for line in lines for cell in (line.cell, line.base) if cell is not None]
 
 
-def wanted(recipes: Iterable[Recipe], terms: Terms) -> dict[Path, tuple[Config, bool]]:
-    """List every trial of recipes once, with the most rounds that any of them asks for."""
+def required_trials(recipes: Iterable[Recipe], options: ReproductionOptions) -> dict[Path, tuple[Config, bool]]:
+    """List every trial of some recipes once, with the largest number of rounds that any of them needs."""
     found: dict[Path, tuple[Config, bool]] = {}
     for cell in cells_of(recipes):
-        for key in terms.keys:
-            folder, config = terms.folder(cell, key), terms.config(cell, key)
+        for key in options.keys:
+            folder, config = options.folder(cell, key), options.config(cell, key)
             if folder not in found or found[folder][0].train.rounds < config.train.rounds:
                 found[folder] = config, cell.alone
     return found
 
 
 def stacks(trials: dict[Path, tuple[Config, bool]]) -> list[list[tuple[Config, Path]]]:
-    """Group the trials that are left to run: those of one data set and small network together, the others alone.
+    """Group the trials that remain: those of one data set and small network share a stack, the others run alone.
 
-    Large networks are trained in turn anyway, and the memories of many would not fit beside each other.
+    Large networks are trained one after another anyway, and the states of many would not fit into memory together.
     """
     groups: dict[Any, list[tuple[Config, Path]]] = {}
     for folder, (config, alone) in trials.items():
@@ -97,14 +97,14 @@ def stacks(trials: dict[Path, tuple[Config, bool]]) -> list[list[tuple[Config, P
 
 
 def encoder_of(config: Config) -> str:
-    """Name the network of a trial."""
+    """Encoder of a trial."""
     known = IMAGE_SETS.get(config.data.dataset)
     return known.encoder if config.model.model == "auto" and known is not None else config.model.model
 
 
-def run_recipes(recipes: Sequence[Recipe], terms: Terms, run_trials: RunTrials) -> bool:
-    """Run what is left to run of recipes; False if it was stopped before the end."""
-    for group in stacks(wanted(recipes, terms)):
+def run_recipes(recipes: Sequence[Recipe], options: ReproductionOptions, run_trials: RunTrials) -> bool:
+    """Run the remaining trials of some recipes; False if stopped before the end."""
+    for group in stacks(required_trials(recipes, options)):
         outcomes = run_trials([(config, folder) for config, folder in group])
         if not all(outcome.finished or outcome.failure for outcome in outcomes):
             return False
@@ -112,7 +112,7 @@ def run_recipes(recipes: Sequence[Recipe], terms: Terms, run_trials: RunTrials) 
 
 
 def rounds_done(folder: Path) -> int:
-    """Count the rounds that a trial has saved."""
+    """Number of rounds that a trial has saved."""
     return next((manifest.round for manifest in Checkpoint(folder / "checkpoint").manifests()), 0)
 
 
@@ -123,5 +123,5 @@ def is_finished(folder: Path, rounds: int) -> bool:
 
 
 def has_failed(folder: Path) -> bool:
-    """Whether a trial ended by a failure of its own."""
+    """Whether a trial failed."""
     return (folder / FAILURE).exists()

@@ -1,4 +1,4 @@
-"""How large a recipe is run: as published, or as a smoke test of the machinery that proves nothing."""
+"""The scale of a recipe: as published, or a smoke test that only shows that the command works."""
 
 from moonfed.papers.recipe import Cell
 
@@ -8,7 +8,7 @@ BATCH = 32
 
 
 def scaled(cell: Cell, scale: str) -> Cell:
-    """Leave a cell as published, or shrink it to a few parties, rounds and epochs of an mlp on the digits."""
+    """Return a cell as published, or shrink it to a few parties, rounds and epochs of an mlp on the digits."""
     if scale == "full":
         return cell
     data, model, train = (dict(cell.settings[section]) for section in ("data", "model", "train"))

@@ -1,6 +1,5 @@
-"""Figure 2: what four models make of the test rows, and how well their features separate the classes."""
+"""Figure 2: how well the features of four models separate the classes of the test rows."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +10,51 @@ from moonfed.core.tree import add
 from moonfed.core.types import Snapshot, Tensors
 from moonfed.papers.moon_figures import FOUR_MODELS
 from moonfed.papers.recipe import Line
-from moonfed.papers.recipe_trials import Key, Terms
-from moonfed.storage.features import features as seen_by_encoder
+from moonfed.papers.recipe_trials import Key, ReproductionOptions
+from moonfed.storage.features import features as encoder_features
 from moonfed.storage.run_folder import FINAL
 from moonfed.training.config import Config
 from moonfed.training.runner import make_jobs
 from moonfed.training.setup import set_up
 from moonfed.training.trial import RunContext, Trial
 
-SHOWN = 2000  # test rows, the first ones
-PARTY = 0  # whose model stands for a party's
+TEST_ROWS = 2000  # the first ones
+PARTY = 0  # the party whose local model is used
 
 
-def separation(line: Line, key: Key, terms: Terms) -> float:
-    """The silhouette of a model's features by class, from -1 to 1."""
+def separation(line: Line, key: Key, options: ReproductionOptions) -> float:
+    """Silhouette score of a model's features by class, from -1 to 1."""
     from sklearn.metrics import silhouette_score
 
-    held = features(line, key, terms)
-    score: Any = silhouette_score(held["features"].numpy(), held["labels"].numpy())
+    tensors = features(line, key, options)
+    score: Any = silhouette_score(tensors["features"].numpy(), tensors["labels"].numpy())
     return float(score)
 
 
-def features(line: Line, key: Key, terms: Terms) -> Tensors:
-    """Find the features of one of the four models, kept beside the figure's table once they are known."""
-    path = features_path(line, key, terms)
+def features(line: Line, key: Key, options: ReproductionOptions) -> Tensors:
+    """Features and labels of one of the four models; computed once, then read from a file beside the figure's table."""
+    path = features_path(line, key, options)
     if path.exists():
         return read_tensors(path)[0]
-    config = terms.config(line.cell, key)
+    config = options.config(line.cell, key)
     config = config.model_copy(update={"run": config.run.model_copy(update={"engine": "sequential"})})
     context, (trial,) = set_up([config])
-    model = _model(line.row, terms.folder(line.cell, key), trial, context, config)
-    rows = torch.arange(min(SHOWN, len(context.data.test_labels)), device=context.data.test_labels.device)
-    held = {
-        "features": seen_by_encoder(context.nets.inference, model, context.data, rows),
-        "labels": context.data.test_labels[rows].cpu(),
+    model = _model(line.row, options.folder(line.cell, key), trial, context, config)
+    labels = context.data.test_labels
+    rows = torch.arange(min(TEST_ROWS, len(labels)), device=labels.device)
+    tensors = {
+        "features": encoder_features(context.nets.inference, model, context.data, rows),
+        "labels": labels[rows].cpu(),
     }
     make_folder(path.parent)
-    write_tensors(path, held, model=line.row, scale=terms.scale)
-    return held
+    write_tensors(path, tensors, model=line.row, scale=options.scale)
+    return tensors
 
 
-def features_path(line: Line, key: Key, terms: Terms) -> Path:
-    """Name the file of a model's features by the model and the trial it comes from."""
+def features_path(line: Line, key: Key, options: ReproductionOptions) -> Path:
+    """File of a model's features, named by the model and its trial."""
     words = line.row.replace(",", "").replace("'", "").replace(" ", "-")
-    return terms.out / "fig2" / f"{words}-{terms.folder(line.cell, key).name}.safetensors"
+    return options.out / "fig2" / f"{words}-{options.folder(line.cell, key).name}.safetensors"
 
 
 def _model(row: str, folder: Path, trial: Trial, context: RunContext, config: Config) -> Snapshot:
@@ -66,7 +66,7 @@ def _model(row: str, folder: Path, trial: Trial, context: RunContext, config: Co
     shared = Snapshot(weights, buffers)
     if row != FOUR_MODELS[-1]:
         return shared
-    # A party's model is the shared one after that party's next round of local training.
+    # A party's local model is the global one after that party's next round of local training.
     after = replace(trial, state=trial.state._replace(model=shared), round=config.train.rounds)
     job = next(job for job in make_jobs(after, context) if job.party == PARTY)
     (done,) = context.engine.run_cohort([job])

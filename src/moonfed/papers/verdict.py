@@ -1,39 +1,38 @@
-"""What a paired difference says of a published one: a 95 % t-interval, and one of five words."""
+"""Verdicts on published differences: where the 95 % t-interval of the measured paired difference lies."""
 
 import statistics
 from collections.abc import Mapping
 
-from moonfed.experiments.statistics import Interval
+from moonfed.experiments.statistics import BETTER, WORSE, Interval, verdict
 
 HOLDS, SMALLER, CONTRADICTED = "holds", "holds, smaller", "contradicted"
 NOT_SHOWN, NOT_RUN = "not shown", "not run"
 
 
 def units(values: Mapping[tuple[int, int], float]) -> list[float]:
-    """List what is independent in values of (split, seed): all of them on one split, else the mean of each split."""
+    """Independent values among those of (split, seed): all of them on one split, else the mean of each split."""
     splits = list(dict.fromkeys(split for split, _ in values))
     if len(splits) == 1:
         return list(values.values())
     return [statistics.fmean(v for (at, _), v in values.items() if at == split) for split in splits]
 
 
-def judge(found: Interval | None, margin: float | None) -> str:
-    """Say whether a difference that was published as positive holds; without a margin there is none to reach."""
-    if found is None:
+def judge(difference: Interval | None, margin: float | None) -> str:
+    """Judge a difference that was published as positive; without a margin, only its sign is tested."""
+    if difference is None:
         return NOT_RUN
-    if found.low is None or found.high is None:
-        return NOT_SHOWN
-    if found.low > 0:
-        return HOLDS if margin is None or found.high >= margin else SMALLER
-    return CONTRADICTED if found.high < 0 else NOT_SHOWN
+    found = verdict(difference)
+    if found == BETTER and difference.high is not None:
+        return HOLDS if margin is None or difference.high >= margin else SMALLER
+    return CONTRADICTED if found == WORSE else NOT_SHOWN
 
 
-def judge_level(found: Interval | None, within: float) -> str:
-    """Say whether two methods are level: the whole interval within so many points of 0, or wholly outside."""
-    if found is None:
+def judge_level(difference: Interval | None, within: float) -> str:
+    """Judge the claim that two methods are level: the whole interval within a bound of 0, or wholly outside."""
+    if difference is None:
         return NOT_RUN
-    if found.low is None or found.high is None:
+    if difference.low is None or difference.high is None:
         return NOT_SHOWN
-    if -within <= found.low and found.high <= within:
+    if -within <= difference.low and difference.high <= within:
         return HOLDS
-    return CONTRADICTED if found.low > within or found.high < -within else NOT_SHOWN
+    return CONTRADICTED if difference.low > within or difference.high < -within else NOT_SHOWN

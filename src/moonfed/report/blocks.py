@@ -1,4 +1,4 @@
-"""What a page is made of: sections of paragraphs, tables, pictures and folded parts."""
+"""The parts of a report: sections of paragraphs, tables, plots and collapsible details."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,28 +7,38 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A few plain sentences; `warns` sets off what a reader must not miss."""
+    """A few plain sentences; `warning` highlights what a reader must not miss."""
 
     text: str
-    warns: bool = False
+    warning: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are shown, row by row; its name becomes the name of its files."""
+    """A table with its cells as text; every output format renders this one value.
+
+    The name becomes the file name. `align` has one letter per column, l or r; by default the first column is left and
+    the others are right.
+    """
 
     name: str
     caption: str
     columns: list[str]
     rows: list[list[str]]
-    words: int = 1  # columns of words at the left; the others are numbers
-    colours: list[str] = field(default_factory=list)  # one a row: its method's colour in the figures
+    align: str = ""
+    colours: list[str] = field(default_factory=list)  # one per row: the colour of its method in the figures
     note: str = ""
+    bold: frozenset[int] = frozenset()  # rows to emphasise
+
+    @property
+    def alignment(self) -> str:
+        """One letter per column, l or r."""
+        return self.align or "l" + "r" * (len(self.columns) - 1)
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A matplotlib figure with the sentence that stands for it where it cannot be seen."""
+class Plot:
+    """A matplotlib figure with alternative text and a caption."""
 
     name: str
     figure: Any  # matplotlib.figure.Figure
@@ -37,27 +47,27 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Pictures that belong beside each other where the page is wide enough."""
+class PlotGrid:
+    """Plots shown side by side where the page is wide enough."""
 
-    pictures: list[Picture]
-    small: bool = False  # many a line, for panels
+    plots: list[Plot]
+    small: bool = False  # several small panels per line
 
 
 @dataclass(frozen=True)
-class Folded:
-    """Blocks that are shown when the reader asks for them, and in print."""
+class Details:
+    """Blocks that are collapsed on the screen and open in print."""
 
     summary: str
     blocks: "list[Block]"
 
 
-Block: TypeAlias = Paragraph | Table | Pictures | Folded
+Block: TypeAlias = Paragraph | Table | PlotGrid | Details
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it; depth 2 is a chapter, 3 a part of it."""
+    """A heading with its blocks; depth 2 is a chapter, 3 a part of it."""
 
     title: str
     blocks: list[Block]
@@ -65,22 +75,22 @@ class Section:
 
 
 def tables_of(sections: Sequence[Section]) -> list[Table]:
-    """List every table of a page, folded ones too."""
-    return [block for block in _all(sections) if isinstance(block, Table)]
+    """List every table of a page, collapsed ones included."""
+    return [block for block in _all_blocks(sections) if isinstance(block, Table)]
 
 
-def pictures_of(sections: Sequence[Section]) -> list[Picture]:
-    """List every picture of a page, folded ones too."""
-    return [picture for block in _all(sections) if isinstance(block, Pictures) for picture in block.pictures]
+def plots_of(sections: Sequence[Section]) -> list[Plot]:
+    """List every plot of a page, collapsed ones included."""
+    return [plot for block in _all_blocks(sections) if isinstance(block, PlotGrid) for plot in block.plots]
 
 
-def _all(sections: Sequence[Section]) -> Iterator[Block]:
+def _all_blocks(sections: Sequence[Section]) -> Iterator[Block]:
     for section in sections:
-        yield from _unfolded(section.blocks)
+        yield from _flatten(section.blocks)
 
 
-def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
+def _flatten(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         yield block
-        if isinstance(block, Folded):
-            yield from _unfolded(block.blocks)
+        if isinstance(block, Details):
+            yield from _flatten(block.blocks)

@@ -1,4 +1,4 @@
-"""How the final models do at each party, where the data says whose its rows are."""
+"""Accuracy of the final models at each named party."""
 
 import statistics
 from collections.abc import Sequence
@@ -6,31 +6,34 @@ from dataclasses import dataclass
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
+from moonfed.report.blocks import Table
 from moonfed.storage.run_folder import EVALUATION
 from moonfed.storage.run_record import RunRecord
 
+MAX_PARTIES_SHOWN = 40
+
 
 @dataclass(frozen=True)
-class AtParty:
-    """One party: its rows, its own test rows, and the accuracy of each method on those, the mean over the seeds."""
+class PartyAccuracy:
+    """One party: its training rows, its test rows, and each method's mean accuracy on those over the seeds."""
 
     party: str
     rows: int
     test_rows: int
     accuracies: dict[str, float | None]
-    judged: str = "test"  # or held-out, the kind of rows that test_rows counts
+    judged: str = "test"  # or held-out: the kind of rows that test_rows counts
 
 
-def by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[AtParty]:
-    """Read what finished trials said of each party by name; empty where parties have no names."""
-    found: dict[str, AtParty] = {}
+def accuracy_by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[PartyAccuracy]:
+    """Read the accuracy at each party from finished trials; empty where parties have no names."""
+    found: dict[str, PartyAccuracy] = {}
     values: dict[tuple[str, str], list[float]] = {}
     methods = list(dict.fromkeys(name for name, _ in outcomes))
     for method, outcome in outcomes:
-        for line in _parties(outcome):
+        for line in _read_parties(outcome):
             name = str(line["party"])
             kind = outcome.config.data.judged
-            found.setdefault(name, AtParty(name, line["rows"], line["test_rows"], dict.fromkeys(methods), kind))
+            found.setdefault(name, PartyAccuracy(name, line["rows"], line["test_rows"], dict.fromkeys(methods), kind))
             if line["accuracy"] is not None:
                 values.setdefault((name, method), []).append(line["accuracy"])
     for (name, method), accuracies in values.items():
@@ -38,7 +41,31 @@ def by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[AtParty]:
     return list(found.values())
 
 
-def _parties(outcome: RunRecord) -> list[dict]:
+def party_table(parties: Sequence[PartyAccuracy]) -> Table | None:
+    """Table of the accuracy at each party; of many parties only the worst are listed. None without parties."""
+    if not parties:
+        return None
+    judged = f"{parties[0].judged} rows"
+    listed = list(parties)
+    some = ""
+    if len(parties) > MAX_PARTIES_SHOWN:
+        listed = sorted(parties, key=_worst_accuracy)[:MAX_PARTIES_SHOWN]
+        some = f"; the {MAX_PARTIES_SHOWN} worst of {len(parties)} parties"
+    rows = [
+        [at.party, str(at.rows), str(at.test_rows)]
+        + [f"no {judged}" if value is None else f"{value:.1%}" for value in at.accuracies.values()]
+        for at in listed
+    ]
+    methods = [method or "final accuracy" for method in parties[0].accuracies]
+    note = f"final accuracy on each party's own {judged}{some}"
+    return Table("parties", "", ["party", "rows", judged, *methods], rows, note=note)
+
+
+def _worst_accuracy(at: PartyAccuracy) -> float:
+    return min([value for value in at.accuracies.values() if value is not None], default=2.0)
+
+
+def _read_parties(outcome: RunRecord) -> list[dict]:
     if not outcome.finished:
         return []
     try:

@@ -1,13 +1,13 @@
-"""Pictures that need the data set: who holds what, and what the encoders make of it."""
+"""Plots that need the data set: the split between parties, and the features of the encoders."""
 
+import logging
 import statistics
-from collections.abc import Callable
 from functools import lru_cache
 
 from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import ReaderOptions, read_dataset
-from moonfed.report.blocks import Block, Paragraph, Picture, Pictures, Section
+from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Section
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE
 from moonfed.report.heatmap import heatmap
@@ -19,84 +19,85 @@ from moonfed.training.registry import ALGORITHMS
 from moonfed.training.settings import reader_options
 from moonfed.training.split_summary import describe_split
 
-MOST_SPLITS = 3
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
+
+MAX_SPLITS_PLOTTED = 3
 
 
 def split_section(setting: Setting, name: str) -> Section:
-    """Draw the heat map of each split, up to three of them."""
+    """Plot the heat map of each split, up to three of them."""
     by_split: dict[int, RunRecord] = {}
     for record in (record for method in setting.methods for record in method.records):
         if not ALGORITHMS[record.config.algorithm.name].pooled:
             by_split.setdefault(record.seeds[0], record)
-    title = "Who holds what"
+    title = "Rows of each class at each party"
     if not by_split:
         return Section(title, [Paragraph("All rows are in one place.")], 3)
-    drawn: list[Picture] = []
-    for seed, record in sorted(by_split.items())[:MOST_SPLITS]:
+    plots: list[Plot] = []
+    for seed, record in sorted(by_split.items())[:MAX_SPLITS_PLOTTED]:
         try:
             split = describe_split(record.config, load(record))
         except UserError as error:
-            return Section(title, [Paragraph(f"Not drawn: {error}.", warns=True)], 3)
+            return Section(title, [Paragraph(f"Not plotted: {error}.", warning=True)], 3)
         sizes = split["sizes"]
-        told = f"{len(sizes)} parties hold {min(sizes)} to {max(sizes)} of {sum(sizes)} rows"
-        caption = f"Split {seed}: {told}, {statistics.fmean(sizes):.0f} on average. Darker is more."
-        alt = f"Rows of each class at each party, split seed {seed}: {told}."
-        drawn.append(Picture(f"{name}-split-{seed}", heatmap(split, SIZE[0]), alt, caption))
-    blocks: list[Block] = [Pictures(drawn)]
-    if len(by_split) > MOST_SPLITS:
-        blocks.append(Paragraph(f"{len(by_split)} splits were used; the first {MOST_SPLITS} are drawn."))
+        counts = f"{len(sizes)} parties hold {min(sizes)} to {max(sizes)} of {sum(sizes)} rows"
+        caption = f"Split {seed}: {counts}, {statistics.fmean(sizes):.0f} on average. Darker is more."
+        alt = f"Rows of each class at each party, split seed {seed}: {counts}."
+        plots.append(Plot(f"{name}-split-{seed}", heatmap(split, SIZE[0]), alt, caption))
+    blocks: list[Block] = [PlotGrid(plots)]
+    if len(by_split) > MAX_SPLITS_PLOTTED:
+        blocks.append(Paragraph(f"{len(by_split)} splits were used; the first {MAX_SPLITS_PLOTTED} are plotted."))
     return Section(title, blocks, 3)
 
 
-def feature_section(setting: Setting, name: str, rows: int, say: Say = lambda line: None) -> Section | None:
-    """Draw what the last model of each method makes of the same test rows; None where no method has trained."""
+def feature_section(setting: Setting, name: str, rows: int) -> Section | None:
+    """Plot the features of the same test rows in each method's final model; None if no method has trained."""
     methods = [method for method in setting.methods if method.rows]
     if not methods:
         return None
     blocks: list[Block] = []
-    drawn: list[Picture] = []
-    wide, classes = 0, 0
+    plots: list[Plot] = []
+    width, classes = 0, 0
     for place, method in enumerate(methods, start=1):
-        record = shown(method)
-        say(f"t-SNE of {method.name} on {setting.config.data.dataset}, {place} of {len(methods)}")
+        record = first_counted(method)
+        logger.info("t-SNE of %s on %s, %d of %d", method.name, setting.config.data.dataset, place, len(methods))
         try:
             data = load(record)
             which, model = model_of(record, data)
             sample = sample_rows(data, rows)
             found = features(network(record.config, data), model, data, sample)
         except UserError as error:
-            blocks.append(Paragraph(f"{method.name} is not drawn: {error}.", warns=True))
+            blocks.append(Paragraph(f"{method.name} is not plotted: {error}.", warning=True))
             continue
-        wide, classes, rows = found.shape[1], data.classes, len(sample)
+        width, classes, rows = found.shape[1], data.classes, len(sample)
         whose = f"{method.name}, {which}"
-        picture = panel(embed(found), data.test_labels[sample], method.name)
+        figure = panel(embed(found), data.test_labels[sample], method.name)
         alt = f"t-SNE of the features of {len(sample)} test rows in {whose}, coloured by class."
-        drawn.append(Picture(f"{name}-tsne-{slug(method.name)}", picture, alt, f"{whose}, seed {record.seeds[1]}"))
-    if drawn:
+        plots.append(Plot(f"{name}-tsne-{slug(method.name)}", figure, alt, f"{whose}, seed {record.seeds[1]}"))
+    if plots:
         some = f" of the first {SHOWN} of {classes} classes" if classes > SHOWN else ""
-        told = (
-            f"The encoder's {wide} features of the same {rows} test rows{some}, placed in the plane by t-SNE. "
+        text = (
+            f"The encoder's {width} features of the same {rows} test rows{some}, projected to the plane by t-SNE. "
             "Colours and numbers are classes. Axes have no meaning, and distances between groups little."
         )
-        blocks = [Paragraph(told), Pictures(drawn, small=True), *blocks]
-    return Section("What the models see", blocks, 3)
+        blocks = [Paragraph(text), *blocks, PlotGrid(plots, small=True)]
+    return Section("Features of the final models", blocks, 3)
 
 
-def shown(method: Method) -> RunRecord:
+def first_counted(method: Method) -> RunRecord:
     """The first of a method's trials that count."""
     return next(record for record in method.records if record.seeds in method.rows)
 
 
 def load(record: RunRecord) -> Dataset:
-    """Load the data set of a record, and refuse it if it is not the one the run saw."""
+    """Load the data set of a record; raises UserError if it is not the data set that the run used."""
     settings = record.config.data
-    data = _loaded(settings.dataset, settings.path, reader_options(settings))
+    data = _load_cached(settings.dataset, settings.path, reader_options(settings))
     if record.data is not None and record.data != data.fingerprint:
-        raise UserError(f"the {data.name} that is here is not the one of {record.folder}")
+        raise UserError(f"{data.name} on this machine is not the data set that {record.folder} was run on")
     return data
 
 
 @lru_cache(maxsize=1)
-def _loaded(name: str, path: str | None, own: ReaderOptions) -> Dataset:
-    return DATASETS[name]() if path is None else read_dataset(path, own)
+def _load_cached(name: str, path: str | None, options: ReaderOptions) -> Dataset:
+    return DATASETS[name]() if path is None else read_dataset(path, options)

@@ -1,4 +1,4 @@
-"""t-SNE of what encoders make of test rows, as in Figure 2 of the MOON paper."""
+"""t-SNE of the features of test rows, as in Figure 2 of the MOON paper."""
 
 from typing import Any
 
@@ -11,31 +11,33 @@ from torch import Tensor
 from moonfed.core.seeds import seed_for
 from moonfed.report.figures import STYLE
 
-# Tol's muted palette and black: ten classes that colour-blind readers can tell apart; the number on each helps all.
+# Tol's muted palette and black, safe for colour-blind readers; each class also carries its number.
 CLASSES = ("#CC6677", "#332288", "#C4A92F", "#117733", "#5BA9D0", "#882255", "#44AA99", "#8A8A2B", "#AA4499", "#222222")
-MARKS = ("o", "s", "^", "D", "v")
+MARKERS = ("o", "s", "^", "D", "v")
 
 
-def embed(found: Tensor) -> Any:
-    """Place features in the plane: [row, 2]."""
-    values = np.ascontiguousarray(found.double().numpy())
-    near = min(30.0, (len(values) - 1) / 3)
+def embed(features: Tensor) -> Any:
+    """Project features to the plane: [row, 2]."""
+    values = np.ascontiguousarray(features.double().numpy())
+    perplexity = min(30.0, (len(values) - 1) / 3)
     seed = seed_for(0, "t-SNE") % 2**32
-    return TSNE(perplexity=near, init="pca", random_state=seed).fit_transform(values)
+    return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(values)
 
 
-def panel(places: Any, labels: Tensor, title: str) -> Figure:
-    """Draw the rows of each class in its colour and mark, with the class's number in their midst."""
+def panel(positions: Any, labels: Tensor, title: str) -> Figure:
+    """Plot the rows of each class in its colour and marker, with the class number at their median."""
     classes = labels.cpu().numpy()
     with matplotlib.rc_context(STYLE | {"axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}):
         figure = Figure(figsize=(3.1, 3.1), layout="constrained")
         axes = figure.subplots()
         for k in np.unique(classes):
-            mine = places[classes == k]
-            style = {"color": CLASSES[k % 10], "marker": MARKS[k % 5]}
-            axes.plot(mine[:, 0], mine[:, 1], linestyle="", markersize=3.2, markeredgewidth=0, alpha=0.75, **style)
+            members = positions[classes == k]
+            style = {"color": CLASSES[k % 10], "marker": MARKERS[k % 5]}
+            axes.plot(
+                members[:, 0], members[:, 1], linestyle="", markersize=3.2, markeredgewidth=0, alpha=0.75, **style
+            )
         for k in np.unique(classes):
-            x, y = np.median(places[classes == k], axis=0)
+            x, y = np.median(positions[classes == k], axis=0)
             box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": CLASSES[k % 10], "linewidth": 0.8}
             axes.text(x, y, str(k), fontsize=8.5, ha="center", va="center", bbox=box | {"alpha": 0.88})
         axes.set_xticks([])

@@ -1,4 +1,4 @@
-"""Figures in one fixed style that colour-blind readers can tell apart, as SVG in a page or as files."""
+"""Figures in one style with colour-blind-safe colours, as SVG for a page or as files."""
 
 import re
 import statistics
@@ -14,10 +14,10 @@ from matplotlib.ticker import MaxNLocator
 from moonfed.core.files import write_bytes
 from moonfed.experiments.statistics import Interval
 
-# Okabe and Ito's palette without its yellow, which is lost on white; dashes tell lines apart without any colour.
+# Okabe and Ito's palette without yellow, which is hard to see on white; dashes distinguish lines without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (8, 2)))
-SIZE = (4.6, 3.3)  # inches: as wide as a phone shows it with its words still legible
+SIZE = (4.6, 3.3)  # inches: labels stay legible at the width of a phone
 KINDS = ("svg", "pdf", "png")
 STYLE: Any = {
     "font.size": 9,
@@ -40,34 +40,34 @@ STYLE: Any = {
 }
 
 
-class Line(NamedTuple):
-    """One method's curve: its value by round for every seed that counts, and those that broke off."""
+class Curve(NamedTuple):
+    """One method's values by round, for every seed that counts and for failed or stopped trials."""
 
     label: str
     seeds: Sequence[Mapping[int, float]]  # round to value
-    broken: Sequence[Mapping[int, float]] = ()
-    style: int | None = None  # place in the palette; default: its place in the figure
+    failed: Sequence[Mapping[int, float]] = ()
+    style: int | None = None  # index in the palette; default: its index in the figure
 
 
-class Gap(NamedTuple):
-    """A method's difference to the base, as a fraction, and its place in the palette."""
+class Difference(NamedTuple):
+    """A method's difference to the baseline, as a fraction, and its index in the palette."""
 
     label: str
-    found: Interval
+    interval: Interval
     style: int
 
 
 def colour(place: int) -> str:
-    """The colour of the method at a place; the palette begins anew after its end, with other dashes."""
+    """Colour of the method at an index; the palette repeats after its end, with other dashes."""
     return COLOURS[place % len(COLOURS)]
 
 
-def curves(lines: Sequence[Line], what: str, percent: bool = False) -> Figure:
-    """Draw the mean over the seeds by round, with a band from the lowest to the highest seed."""
+def curves(lines: Sequence[Curve], what: str, percent: bool = False) -> Figure:
+    """Plot the mean over the seeds by round, with a band from the lowest to the highest seed."""
     scale = 100 if percent else 1
     with matplotlib.rc_context(STYLE):
         columns = _columns([line.label for line in lines])
-        more = 0.18 * (-(-len(lines) // columns) - 1)  # inches: the axes keep their height however many names there are
+        more = 0.18 * (-(-len(lines) // columns) - 1)  # inches: the axes keep their height however long the legend is
         figure = Figure(figsize=(SIZE[0], SIZE[1] + more), layout="constrained")
         axes = figure.subplots()
         for place, line in enumerate(lines):
@@ -81,7 +81,7 @@ def curves(lines: Sequence[Line], what: str, percent: bool = False) -> Figure:
             mark = "o" if len(rounds) == 1 else ""
             means = [statistics.fmean(v) for v in by_round]
             axes.plot(rounds, means, color=colour(style), linestyle=dash, marker=mark, label=line.label)
-            for seed in line.broken:
+            for seed in line.failed:
                 values = [scale * v for v in seed.values()]
                 axes.plot(list(seed), values, color=colour(style), linewidth=0.8, linestyle=":")
                 axes.plot(list(seed)[-1:], values[-1:], color=colour(style), marker="x", linestyle="")
@@ -93,26 +93,26 @@ def curves(lines: Sequence[Line], what: str, percent: bool = False) -> Figure:
     return figure
 
 
-def differences(gaps: Sequence[Gap], base: str) -> Figure:
-    """Draw differences to a base, in points of accuracy, with their intervals."""
+def differences(gaps: Sequence[Difference], baseline: str) -> Figure:
+    """Plot differences to a baseline, in points of accuracy, with their intervals."""
     with matplotlib.rc_context(STYLE | {"axes.grid.axis": "x"}):
         figure = Figure(figsize=(SIZE[0], 0.9 + 0.36 * len(gaps)), layout="constrained")
         axes = figure.subplots()
         axes.axvline(0, color="#5b6670", linewidth=0.9)
-        for place, (_, found, style) in enumerate(gaps):
-            if found.low is not None and found.high is not None:
-                ends = [100 * found.low, 100 * found.high]
+        for place, (_, over, style) in enumerate(gaps):
+            if over.low is not None and over.high is not None:
+                ends = [100 * over.low, 100 * over.high]
                 axes.plot(ends, [place, place], color=colour(style), linewidth=2.2, solid_capstyle="butt")
-            axes.plot([100 * found.mean], [place], color=colour(style), marker="o", markersize=6)
+            axes.plot([100 * over.mean], [place], color=colour(style), marker="o", markersize=6)
         axes.set_yticks(range(len(gaps)), [gap.label for gap in gaps])
         axes.set_ylim(len(gaps) - 0.4, -0.6)
-        axes.set_xlabel(f"points of accuracy against {base}")
+        axes.set_xlabel(f"difference in accuracy to {baseline}, points")
     return figure
 
 
 def svg(figure: Figure, name: str) -> str:
-    """The figure as an SVG element that needs nothing from outside; its ids are its own within a page."""
-    content = _drawn(figure, "svg", name, words=True).decode()
+    """Render a figure as a self-contained SVG element whose ids are unique within a page."""
+    content = _render(figure, "svg", name, inline=True).decode()
     content = content[content.index("<svg") :]
     content = re.sub(r"<metadata>.*?</metadata>", "", content, flags=re.DOTALL)
     content = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", content).replace("xlink:href", "href")
@@ -127,21 +127,21 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as SVG, PDF and PNG."""
     paths = [folder / f"{name}.{kind}" for kind in KINDS]
     for path in paths:
-        write_bytes(path, _drawn(figure, path.suffix[1:], name))
+        write_bytes(path, _render(figure, path.suffix[1:], name))
     return paths
 
 
-def _drawn(figure: Figure, kind: str, name: str, words: bool = False) -> bytes:
-    """Draw the same bytes for the same figure: no date, and ids that depend on its name alone."""
-    how = {"svg.hashsalt": name, "svg.fonttype": "none" if words else "path"}
+def _render(figure: Figure, kind: str, name: str, inline: bool = False) -> bytes:
+    """Render a figure reproducibly: no date, and ids that depend only on its name."""
+    options = {"svg.hashsalt": name, "svg.fonttype": "none" if inline else "path"}
     stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[kind]
-    drawn = BytesIO()
-    with matplotlib.rc_context(STYLE | how):
-        figure.savefig(drawn, format=kind, dpi=200, metadata=stamp, transparent=words)
-    return drawn.getvalue()
+    content = BytesIO()
+    with matplotlib.rc_context(STYLE | options):
+        figure.savefig(content, format=kind, dpi=200, metadata=stamp, transparent=inline)
+    return content.getvalue()
 
 
 def _columns(labels: Sequence[str]) -> int:
-    """How many names stand side by side above the axes: a letter takes 5.4 points, the sample of a line 36."""
+    """Columns of the legend: a letter takes 5.4 points, a line sample 36."""
     room = 72 * SIZE[0] / (36 + 5.4 * max(map(len, labels), default=1))
     return max(1, min(4, len(labels), int(room)))

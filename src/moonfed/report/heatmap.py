@@ -14,33 +14,33 @@ KINDS = (".png", ".svg", ".pdf")
 
 
 def draw_heatmap(split: dict[str, Any], path: Path) -> None:
-    """Draw who holds how many rows of which class, to a file."""
+    """Write the heat map to a file."""
     if path.suffix.lower() not in KINDS:
-        raise UserError(f"--plot draws {', '.join(KINDS)}, got {path.name}")
-    drawn = BytesIO()
-    heatmap(split).savefig(drawn, format=path.suffix[1:].lower(), dpi=160)
-    write_bytes(path, drawn.getvalue())
+        raise UserError(f"--plot writes {', '.join(KINDS)} files, got {path.name}")
+    content = BytesIO()
+    heatmap(split).savefig(content, format=path.suffix[1:].lower(), dpi=160)
+    write_bytes(path, content.getvalue())
 
 
 def heatmap(split: dict[str, Any], width: float | None = None) -> "Figure":
-    """Draw who holds how many rows of which class; the width, in inches, follows from the parties if none is given."""
+    """Plot the rows of each class at each party; without a width, in inches, it follows from the number of parties."""
     from matplotlib.figure import Figure
 
     counts = list(zip(*split["class_counts"], strict=True))  # [class][party]
     classes, parties = len(counts), len(counts[0])
-    wide = max(4.2, min(12, 1.6 + 0.34 * parties)) if width is None else width
-    figure = Figure(figsize=(wide, max(3.2, min(9, 1.2 + 0.3 * min(classes, 25)))))
+    inches = max(4.2, min(12, 1.6 + 0.34 * parties)) if width is None else width
+    figure = Figure(figsize=(inches, max(3.2, min(9, 1.2 + 0.3 * min(classes, 25)))))
     axes = figure.subplots()
     image = axes.imshow(counts, cmap="Blues", aspect="auto", origin="lower", vmin=0)
     axes.set_xlabel("party")
     axes.set_ylabel("class")
     axes.set_xticks(range(0, parties, max(1, parties // 20 if width is None else -(-parties // 10))))
     axes.set_yticks(range(0, classes, max(1, classes // 20)))
-    _name(axes, split)
+    _name_ticks(axes, split)
     seed = "" if split["partition"] == "natural" else f", split seed {split['seed']}"
     skew = f", β = {split['beta']:g}" if split["partition"] in ("dirichlet", "dirichlet-pure", "quantity") else ""
     axes.set_title(f"{split['dataset']}, {split['partition']}{skew}{seed}", fontsize=10)
-    if parties * classes <= 200 and parties <= 4.2 * wide:
+    if parties * classes <= 200 and parties <= 4.2 * inches:
         top = max(max(row) for row in counts)
         for k, row in enumerate(counts):
             for party, count in enumerate(row):
@@ -51,15 +51,15 @@ def heatmap(split: dict[str, Any], width: float | None = None) -> "Figure":
     return figure
 
 
-def _name(axes: Any, split: dict[str, Any]) -> None:
+def _name_ticks(axes: Any, split: dict[str, Any]) -> None:
     """Write the names of parties and classes at the ticks, where they have names."""
     parties, classes = split.get("party_names"), split.get("class_names")
     if parties:
-        axes.set_xticklabels([_brief(parties[int(k)]) for k in axes.get_xticks()], rotation=45, ha="right")
+        axes.set_xticklabels([_shorten(parties[int(k)]) for k in axes.get_xticks()], rotation=45, ha="right")
     if classes:
-        axes.set_yticklabels([_brief(classes[int(k)]) for k in axes.get_yticks()])
+        axes.set_yticklabels([_shorten(classes[int(k)]) for k in axes.get_yticks()])
 
 
-def _brief(name: str) -> str:
-    plain = name.replace("$", r"\$")  # no formula
+def _shorten(name: str) -> str:
+    plain = name.replace("$", r"\$")  # matplotlib would read a formula
     return plain if len(plain) <= 16 else plain[:15] + "…"

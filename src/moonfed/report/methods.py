@@ -1,4 +1,4 @@
-"""Runs put in order: by setting, and within a setting by method over its seeds."""
+"""Groups runs by setting, and within a setting by method over its seeds."""
 
 import json
 import statistics
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moonfed.experiments.statistics import Interval, deviation, last_ten, paired, rounds_to
-from moonfed.storage.run_folder import last_accuracy
+from moonfed.experiments.statistics import Interval, deviation, interval, paired, rounds_to, verdict
 from moonfed.storage.run_record import RunRecord
+from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy
 from moonfed.training.records import RoundRecord
 
 Seeds = tuple[int, int]  # of the split and of the training
-BASE = "fedavg"
+DEFAULT_BASELINE = "fedavg"
 
 
 @dataclass(frozen=True)
 class Method:
     """One method in one setting, over its seeds.
 
-    Its numbers come from the trials that finished. Where none has, they come from those that have not failed, up to
-    the last round that all of these have; `partial` says so.
+    Its numbers come from the finished trials. If none has finished, they come from those that have not failed, up to
+    the last round that all of these have; `partial` is then true.
     """
 
     name: str
     records: list[RunRecord]
-    twins: tuple[RunRecord, ...] = ()  # other folders with a trial of these: they are not counted twice
+    duplicates: tuple[RunRecord, ...] = ()  # other folders that hold one of these trials; not counted twice
 
     @cached_property
     def partial(self) -> bool:
@@ -35,37 +35,44 @@ class Method:
 
     @cached_property
     def rows(self) -> dict[Seeds, list[RoundRecord]]:
-        """The rows of the trials that count."""
+        """Round records of the trials that count."""
         counted = [r for r in self.records if r.finished or (self.partial and r.failure is None and r.rows)]
         shortest = min((len(r.rows) for r in counted), default=0)
         return {r.seeds: r.rows[:shortest] for r in counted}
 
     @property
     def rounds(self) -> int:
-        """How many rounds the numbers rest on."""
+        """Number of rounds behind the numbers."""
         return len(next(iter(self.rows.values()), []))
 
-    @cached_property
-    def last_ten(self) -> dict[Seeds, float]:
-        """Mean accuracy of the last ten rounds, by seed: the primary figure."""
-        return {seeds: mean for seeds, rows in self.rows.items() if (mean := last_ten(rows)) is not None}
+    @property
+    def accuracy_label(self) -> str:
+        """Column label that says over how many rounds the accuracy is averaged."""
+        return accuracy_label(sum(row["accuracy"] is not None for row in next(iter(self.rows.values()), [])))
 
     @cached_property
-    def last(self) -> dict[Seeds, float]:
-        """Accuracy after the last round, by seed."""
-        return {seeds: last for seeds, rows in self.rows.items() if (last := last_accuracy(rows)) is not None}
+    def accuracy(self) -> dict[Seeds, float]:
+        """Accuracy by seed, as training.accuracy defines it."""
+        return {seeds: value for seeds, rows in self.rows.items() if (value := accuracy(rows)) is not None}
+
+    @cached_property
+    def final_accuracy(self) -> dict[Seeds, float]:
+        """Accuracy of the last evaluated round, by seed."""
+        return {seeds: value for seeds, rows in self.rows.items() if (value := final_accuracy(rows)) is not None}
 
     @property
-    def states(self) -> list[str]:
-        """What has to be said of trials that did not finish, and of a method with one seed."""
-        said = [f"{_seeds(r.seeds)} {r.state}" for r in self.records if not r.finished]
+    def remarks(self) -> list[str]:
+        """Remarks on unfinished and duplicate trials, and on a method with one seed."""
+        remarks = [f"{_seed_text(r.seeds)} {r.state}" for r in self.records if not r.finished]
         if self.partial and self.rows:
-            said.append(f"numbers up to round {self.rounds} of {self.records[0].config.train.rounds}")
-        said += [f"{_seeds(r.seeds)} is in {r.folder.as_posix()} too and not counted twice" for r in self.twins]
-        return [*said, "one seed: no spread can be told"] if len(self.rows) == 1 else said
+            remarks.append(f"numbers up to round {self.rounds} of {self.records[0].config.train.rounds}")
+        remarks += [
+            f"{_seed_text(r.seeds)} is also in {r.folder.as_posix()} and not counted twice" for r in self.duplicates
+        ]
+        return [*remarks, "one seed: no spread can be given"] if len(self.rows) == 1 else remarks
 
     def mean(self, name: str, per_trial: bool = False) -> float | None:
-        """The mean of a figure of the rows over all rounds and seeds; per trial, divided by the trials of its stack."""
+        """Mean of a field over all rounds and seeds; per trial, divided by the number of trials in the stack."""
         values = [
             row[name] / (row.get("trials_in_stack", 1) if per_trial else 1)
             for rows in self.rows.values()
@@ -74,52 +81,56 @@ class Method:
         return statistics.fmean(values) if values else None
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers of the method, accuracies as fractions."""
+        """The numbers of the method; accuracies are fractions."""
         return {
             "method": self.name,
+            "seeds": [training for _, training in self.rows],
             "rounds": self.rounds,
-            "asked": self.records[0].config.train.rounds,
-            "last_ten": _over_seeds(self.last_ten),
-            "last": _over_seeds(self.last),
+            "rounds_requested": self.records[0].config.train.rounds,
+            "accuracy": _over_seeds(self.accuracy),
+            "final_accuracy": _over_seeds(self.final_accuracy),
             "cost": {
-                "bytes_up_a_round": self.mean("bytes_up"),
-                "bytes_down_a_round": self.mean("bytes_down"),
-                "seconds_a_round": self.mean("seconds", per_trial=True),
+                "bytes_up_per_round": self.mean("bytes_up"),
+                "bytes_down_per_round": self.mean("bytes_down"),
+                "seconds_per_round": self.mean("seconds", per_trial=True),
             },
-            "states": self.states,
+            "failures": [record.failure for record in self.records if record.failure is not None],
+            "remarks": self.remarks,
             "folders": [str(record.folder) for record in self.records],
         }
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Methods that differ in their algorithm and in nothing else: they can be compared."""
+    """Methods that differ only in their algorithm and can therefore be compared."""
 
     title: str
     methods: list[Method]
+    baseline_name: str | None = None  # default: fedavg if it is there, else the first method
 
     @property
     def config(self) -> Any:
-        """The settings that all methods share, and those of the first method's algorithm."""
+        """The settings that all methods share, with the algorithm of the first method."""
         return self.methods[0].records[0].config
 
     @cached_property
-    def base(self) -> Method:
-        """FedAvg if it is there, else the first method."""
-        return next((m for m in self.methods if m.name == BASE and m.rows), self.methods[0])
+    def baseline(self) -> Method:
+        """The method that the others are compared with."""
+        wanted = self.baseline_name or DEFAULT_BASELINE
+        return next((m for m in self.methods if m.name == wanted and m.rows), self.methods[0])
 
-    def against(self, method: Method) -> Interval | None:
-        """The difference of a method to the base over the last ten rounds, paired by seed."""
-        if method is self.base or method.rounds != self.base.rounds:
+    def difference(self, method: Method) -> Interval | None:
+        """Difference in accuracy between a method and the baseline, paired by seed."""
+        if method is self.baseline or method.rounds != self.baseline.rounds:
             return None
-        return paired(method.last_ten, self.base.last_ten)
+        return paired(method.accuracy, self.baseline.accuracy)
 
-    def crossings(self, method: Method) -> dict[Seeds, int | None]:
-        """By seed, the first round in which a method has what the base has after its last round."""
-        targets = self.base.last
+    def rounds_to_baseline(self, method: Method) -> dict[Seeds, int | None]:
+        """By seed, the first round in which a method reaches the baseline's final accuracy."""
+        targets = self.baseline.final_accuracy
         return {seeds: rounds_to(rows, targets[seeds]) for seeds, rows in method.rows.items() if seeds in targets}
 
-    def reached(self, method: Method, target: float) -> dict[Seeds, int | None]:
+    def rounds_to(self, method: Method, target: float) -> dict[Seeds, int | None]:
         """By seed, the first round in which a method reaches a given accuracy."""
         return {seeds: rounds_to(rows, target) for seeds, rows in method.rows.items()}
 
@@ -127,25 +138,34 @@ class Setting:
         """The numbers of the setting."""
         methods: list[dict[str, Any]] = []
         for method in self.methods:
-            gap = self.against(method)
+            gap = self.difference(method)
             methods.append(
                 method.as_json()
                 | {
-                    "difference": None if gap is None else gap._asdict(),
-                    "rounds_to_base": _by_seed(self.crossings(method)),
-                    "rounds_to": {f"{target:g}": _by_seed(self.reached(method, target)) for target in targets},
+                    "difference": None if gap is None else gap._asdict() | {"verdict": verdict(gap)},
+                    "rounds_to_baseline": _by_seed(self.rounds_to_baseline(method)),
+                    "rounds_to": {f"{target:g}": _by_seed(self.rounds_to(method, target)) for target in targets},
                 }
             )
         return {
             "title": self.title,
             "dataset": self.config.data.dataset,
-            "base": self.base.name,
+            "baseline": self.baseline.name,
             "methods": methods,
         }
 
 
+def comparison(named: Sequence[tuple[str, RunRecord]], baseline: str | None = None) -> Setting:
+    """Group the trials of one command by the names they were given there."""
+    groups: dict[str, list[RunRecord]] = {}
+    for name, record in named:
+        groups.setdefault(name, []).append(record)
+    (title,) = _titles([shared_settings(named[0][1])])
+    return Setting(title, [Method(name, records) for name, records in groups.items()], baseline)
+
+
 def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
-    """Sort records into settings and methods, in the order in which they come."""
+    """Group records by setting and method, in the order given."""
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(_key(shared_settings(record)), []).append(record)
@@ -154,7 +174,7 @@ def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
 
 
 def shared_settings(record: RunRecord) -> dict[str, Any]:
-    """The settings that methods must share to be compared: all but the algorithm, the seeds and where it was run."""
+    """The settings that methods must share to be compared: all but the algorithm, the seeds and the machine."""
     values = record.config.model_dump(mode="json")
     flat = {name: value for section in ("data", "model", "train", "cohort") for name, value in values[section].items()}
     del flat["partition_seed"]
@@ -171,50 +191,56 @@ def _methods(records: Sequence[RunRecord]) -> list[Method]:
     for record in records:
         group = groups.setdefault(_key([record.algorithm, algorithm_settings(record)]), {})
         group.setdefault(record.seeds, []).append(record)
-    # Of a trial that several folders hold, the one that came furthest counts, and of those the first.
+    # If several folders hold the same trial, the one with the most rounds counts, and of equals the first.
     chosen = [
         {seeds: max(same, key=lambda r: (r.finished, len(r.rows))) for seeds, same in sorted(group.items())}
         for group in groups.values()
     ]
     firsts = [next(iter(group.values())) for group in chosen]
-    found: list[Method] = []
-    for first, group, all in zip(firsts, chosen, groups.values(), strict=True):
-        like = [algorithm_settings(other) for other in firsts if other.algorithm == first.algorithm]
-        mine = algorithm_settings(first)
-        told = ",".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in _differing(mine, like).items())
-        name = f"{first.algorithm}:{told}" if told else first.algorithm
-        twins = [record for same in all.values() for record in same if record is not group[record.seeds]]
-        found.append(Method(name, list(group.values()), tuple(twins)))
-    return found
+    methods: list[Method] = []
+    for first, group, candidates in zip(firsts, chosen, groups.values(), strict=True):
+        others = [algorithm_settings(other) for other in firsts if other.algorithm == first.algorithm]
+        options = _differing(algorithm_settings(first), others)
+        label = ",".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in options.items())
+        name = f"{first.algorithm}:{label}" if label else first.algorithm
+        duplicates = [record for same in candidates.values() for record in same if record is not group[record.seeds]]
+        methods.append(Method(name, list(group.values()), tuple(duplicates)))
+    return methods
 
 
 def _titles(shared: Sequence[dict[str, Any]]) -> list[str]:
-    """Name each setting by its data and by what tells it from the others."""
-    found: list[str] = []
-    for mine in shared:
-        skew = f" (beta {mine['beta']:g})" if mine["partition"] in ("dirichlet", "dirichlet-pure", "quantity") else ""
+    """Name each setting by its data and training, and by whatever else sets it apart from the others."""
+    titles: list[str] = []
+    for settings in shared:
+        skewed = settings["partition"] in ("dirichlet", "dirichlet-pure", "quantity")
+        skew = f" (beta {settings['beta']:g})" if skewed else ""
         title = (
-            f"{mine['dataset']}: {mine['parties']} parties, {mine['partition']} split{skew}, {mine['rounds']} rounds"
+            f"{settings['dataset']}: {settings['parties']} parties, {settings['partition']} split{skew}, "
+            f"{_count(settings['rounds'], 'round')} of {_count(settings['epochs'], 'local epoch')}, {settings['model']}"
         )
-        said = ("dataset", "parties", "partition", "beta", "rounds")
+        named = ("dataset", "parties", "partition", "beta", "rounds", "epochs", "model")
         more = [
             f"{k.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{k.replace('_', ' ')} {v}"
-            for k, v in _differing(mine, shared).items()
-            if k not in said and v is not None
+            for k, v in _differing(settings, shared).items()
+            if k not in named and v is not None
         ]
-        found.append(", ".join([title, *more]))
-    return found
+        titles.append(", ".join([title, *more]))
+    return titles
 
 
-def _differing(mine: dict[str, Any], all: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {k: v for k, v in mine.items() if any(other.get(k) != v for other in all)}
+def _differing(settings: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if any(other.get(k) != v for other in others)}
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _key(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _seeds(seeds: Seeds) -> str:
+def _seed_text(seeds: Seeds) -> str:
     return f"seed {seeds[1]}" if seeds[0] == seeds[1] else f"seed {seeds[1]} on split {seeds[0]}"
 
 
@@ -224,5 +250,5 @@ def _by_seed(values: dict[Seeds, Any]) -> list[dict[str, Any]]:
 
 def _over_seeds(values: dict[Seeds, float]) -> dict[str, Any]:
     found = list(values.values())
-    mean = statistics.fmean(found) if found else None
-    return {"mean": mean, "sd": deviation(found), "by_seed": _by_seed(values)}
+    over = interval(found)._asdict() if found else {"mean": None, "low": None, "high": None, "n": 0}
+    return over | {"std": deviation(found), "by_seed": _by_seed(values)}

@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing beside it: no script, no font, no picture from elsewhere."""
+"""Renders a report as one self-contained HTML file: no script, font or image is loaded."""
 
 import re
 from collections.abc import Sequence
@@ -6,28 +6,28 @@ from html import escape
 from pathlib import Path
 
 from moonfed.core.files import write_bytes
-from moonfed.report.blocks import Block, Folded, Paragraph, Picture, Pictures, Section, Table
+from moonfed.report.blocks import Block, Details, Paragraph, Plot, PlotGrid, Section, Table
 from moonfed.report.figures import svg
 from moonfed.report.style import STYLE
 
-FEW = 2  # columns that a phone has room for
+PHONE_COLUMNS = 2  # columns that fit on a phone
 LONG_WORD = 20  # letters, beyond which a word may be broken anywhere
 
 
-def write_page(title: str, sections: Sequence[Section], path: Path, lead: str = "", foot: str = "") -> None:
+def write_page(title: str, sections: Sequence[Section], path: Path, introduction: str = "", footer: str = "") -> None:
     """Write sections as one self-contained page."""
-    write_bytes(path, page(title, sections, lead, foot).encode())
+    write_bytes(path, page(title, sections, introduction, footer).encode())
 
 
-def page(title: str, sections: Sequence[Section], lead: str = "", foot: str = "") -> str:
-    """Make the page; every word that comes from outside is escaped."""
+def page(title: str, sections: Sequence[Section], introduction: str = "", footer: str = "") -> str:
+    """Make the page; all text is escaped."""
     names = [_anchor(place, section) for place, section in enumerate(sections)]
     chapters = [(name, s) for name, s in zip(names, sections, strict=True) if s.depth == 2]
     items = "".join(f'<li><a href="#{name}">{escape(s.title)}</a></li>' for name, s in chapters)
     contents = f'<nav aria-label="Contents"><ol>{items}</ol></nav>' if len(chapters) > 1 else ""
     body = "\n".join(_section(name, section) for name, section in zip(names, sections, strict=True))
-    top = f'<p class="lead">{escape(lead)}</p>' if lead else ""
-    bottom = f"<footer><p>{escape(foot)}</p></footer>" if foot else ""
+    top = f'<p class="intro">{escape(introduction)}</p>' if introduction else ""
+    bottom = f"<footer><p>{escape(footer)}</p></footer>" if footer else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -64,33 +64,32 @@ def _section(name: str, section: Section) -> str:
 
 def _block(block: Block) -> str:
     match block:
-        case Paragraph(text, warns):
-            return f'<p class="warns" role="note">{escape(text)}</p>' if warns else f"<p>{escape(text)}</p>"
+        case Paragraph(text, warning):
+            return f'<p class="warning" role="note">{escape(text)}</p>' if warning else f"<p>{escape(text)}</p>"
         case Table():
             return _table(block)
-        case Pictures(pictures, small):
-            kind = "panels" if small else "pictures"
-            return f'<div class="{kind}">\n' + "\n".join(_picture(picture) for picture in pictures) + "\n</div>"
-        case Folded(summary, blocks):
+        case PlotGrid(plots, small):
+            kind = "panels" if small else "plots"
+            return f'<div class="{kind}">\n' + "\n".join(_plot(plot) for plot in plots) + "\n</div>"
+        case Details(summary, blocks):
             inner = "\n".join(_block(part) for part in blocks)
             return f"<details>\n<summary>{escape(summary)}</summary>\n{inner}\n</details>"
 
 
-def _picture(picture: Picture) -> str:
-    drawing = svg(picture.figure, picture.name).replace(
-        "<svg", f'<svg role="img" aria-label="{escape(picture.alt)}"', 1
-    )
-    return f"<figure>{drawing}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+def _plot(plot: Plot) -> str:
+    label = f'<svg role="img" aria-label="{escape(plot.alt)}"'
+    image = svg(plot.figure, plot.name).replace("<svg", label, 1)
+    return f"<figure>{image}<figcaption>{escape(plot.caption)}</figcaption></figure>"
 
 
 def _table(table: Table) -> str:
-    """Make a table; on a narrow screen each row becomes a card, whose cells carry their column's name."""
+    """Render a table; on a narrow screen each row becomes a card whose cells carry the column names."""
     head = "".join(
         f'<th role="columnheader" scope="col"{_kind(table, i)}>{escape(name)}</th>'
         for i, name in enumerate(table.columns)
     )
     rows = "\n".join(_row(table, place) for place in range(len(table.rows)))
-    kind = ' class="cards"' if len(table.columns) > FEW else ""
+    kind = ' class="cards"' if len(table.columns) > PHONE_COLUMNS else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
         f'<div class="table"><table role="table"{kind}>\n<caption>{escape(table.caption)}</caption>\n'
@@ -111,10 +110,11 @@ def _row(table: Table, place: int) -> str:
             cells.append(f'<th role="rowheader" scope="row"{kind}>{text}</th>')
         else:
             cells.append(f'<td role="cell" data-name="{escape(name)}"{kind}>{text}</td>')
-    return f'<tr role="row">{"".join(cells)}</tr>'
+    bold = ' class="best"' if place in table.bold else ""
+    return f'<tr role="row"{bold}>{"".join(cells)}</tr>'
 
 
 def _kind(table: Table, column: int, long: bool = False) -> str:
-    if column >= table.words:
+    if table.alignment[column] == "r":
         return ' class="number"'
     return ' class="long"' if long else ""

@@ -1,140 +1,170 @@
-"""What a report says of a setting: its numbers as tables and curves."""
+"""Tables and curves of one setting."""
 
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from moonfed.experiments.statistics import LAST, Interval, deviation
-from moonfed.report.blocks import Block, Paragraph, Picture, Pictures, Table
-from moonfed.report.figures import Gap, Line, colour, curves, differences
+from moonfed.experiments.statistics import Interval, deviation, interval, verdict
+from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Table
+from moonfed.report.figures import Curve, Difference, colour, curves, differences
 from moonfed.report.methods import Method, Seeds, Setting
+from moonfed.training.accuracy import rounds_averaged
 from moonfed.training.records import RoundRecord
 
-NONE = ""
+EMPTY = ""
 BAND = "Lines are means over the seeds, bands reach from the lowest to the highest seed."
 
 
 def slug(text: str) -> str:
-    """Make a name that can be that of a file."""
+    """Make a file name of a text."""
     return re.sub(r"[^A-Za-z0-9.=+]+", "-", text).strip("-.") or "unnamed"
 
 
-def accuracy_table(setting: Setting, name: str) -> Table:
-    """The methods side by side: the mean of the last ten rounds, the last round, the difference to the base."""
-    base = setting.base
+def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "method") -> Table:
+    """The methods side by side: accuracy, final accuracy, and the paired difference to the baseline.
+
+    compare prints this table on the terminal and report puts it on the page, so both show the same figures.
+    """
+    several = any(len(method.accuracy) > 1 for method in setting.methods)
+    compared = len(setting.methods) > 1
+    baseline = setting.baseline
+    columns = [kind, "seeds", f"{baseline.accuracy_label}, %"]
+    columns += ["95 % interval"] if several else []
+    columns += ["final accuracy, %"]
+    columns += [f"difference to {baseline.name}, points"] if compared else []
+    columns += ["verdict"] if compared and several else []
     rows: list[list[str]] = []
     for method in setting.methods:
-        gap = setting.against(method)
-        shown = NONE if gap is None else f"{100 * gap.mean:+.1f}"
-        ends = NONE
-        if gap is not None and gap.low is not None and gap.high is not None:
-            ends = f"{100 * gap.low:+.1f} to {100 * gap.high:+.1f}"
-            ends += "" if gap.n == len(base.rows) else f" ({gap.n} pairs)"
-        seeds = f"{len(method.rows)} of {len(method.records)}"
-        if method.partial and method.rows:
-            seeds += f", round {method.rounds} of {method.records[0].config.train.rounds}"
-        rows.append([method.name, seeds, spread(method.last_ten), spread(method.last), shown, ends])
-    window = _window(base)
-    columns = ["method", "seeds", f"mean of {window}, %", "last round, %"]
-    gaps = [f"against {base.name}, points", "95 % interval"] if len(rows) > 1 else []
-    against = f"Differences to {base.name} are those of {window}, paired by seed, with Student's t-interval. "
+        row = [method.name, _seed_count(method), mean_and_deviation(method.accuracy)]
+        row += [_interval_text(list(method.accuracy.values()))] if several else []
+        row += [mean_and_deviation(method.final_accuracy)]
+        row += _difference_cells(setting, method, several) if compared else []
+        rows.append(row)
+    align = "l" + "r" * (len(columns) - 1)
     return Table(
         name,
-        f"{setting.config.data.judged.capitalize()} accuracy by method",
-        columns + gaps,
-        [row[: len(columns + gaps)] for row in rows],
-        1,
+        caption or f"{setting.config.data.judged.capitalize()} accuracy by {kind}",
+        columns,
+        rows,
+        align[:-1] + "l" if compared and several else align,
         [colour(place) for place in range(len(rows))],
-        f"The figure to read is the mean of {window}, as far as they were evaluated; the best round is not shown. "
-        "± is the standard deviation over the seeds, with n - 1 in the denominator. "
-        + (against if gaps else "")
-        + "Seeds: those that the numbers rest on, of all.",
+        _accuracy_note(setting, compared),
+        _best(setting),
     )
 
 
+def _difference_cells(setting: Setting, method: Method, several: bool) -> list[str]:
+    gap = setting.difference(method)
+    if gap is None:
+        return [EMPTY] * (2 if several else 1)
+    pairs = "" if gap.n == len(setting.baseline.rows) else f", {gap.n} pairs"
+    return [points(gap) + pairs, *([verdict(gap)] if several else [])]
+
+
+def _seed_count(method: Method) -> str:
+    text = f"{len(method.rows)} of {len(method.records)}"
+    if method.partial and method.rows:
+        text += f", round {method.rounds} of {method.records[0].config.train.rounds}"
+    return text
+
+
+def _best(setting: Setting) -> frozenset[int]:
+    """The row with the highest mean accuracy, where there are several."""
+    means = {place: statistics.fmean(m.accuracy.values()) for place, m in enumerate(setting.methods) if m.accuracy}
+    return frozenset({max(means, key=lambda place: means[place])}) if len(means) > 1 else frozenset()
+
+
+def _accuracy_note(setting: Setting, compared: bool) -> str:
+    data = setting.config.data
+    note = (
+        f"Accuracy: {_window(setting.baseline)}, on {data.judged_on}. Final accuracy: the last round alone. "
+        "± is the standard deviation over the seeds (n - 1)."
+    )
+    if compared:
+        note += " Differences are paired by seed; intervals are Student's t over the seeds."
+    if any(r.config.algorithm.name == "solo" for m in setting.methods for r in m.records):
+        note += " solo: the mean over the parties' own models."
+    return note
+
+
 def remarks(setting: Setting) -> list[Block]:
-    """What a reader must know before the numbers: trials that failed, broke off, or stand alone."""
-    said: list[Block] = []
+    """Remarks to read before the numbers: failed and unfinished trials, single seeds."""
+    blocks: list[Block] = []
     for method in setting.methods:
-        if method.states:
-            said.append(Paragraph(f"{method.name}: {'; '.join(method.states)}.", warns=True))
-    alone = [m.name for m in setting.methods if any(r.config.algorithm.name == "solo" for r in m.records)]
-    if alone:
-        said.append(Paragraph(f"{', '.join(alone)}: the mean over the parties' own models; there is no global model."))
-    return said
+        if method.remarks:
+            blocks.append(Paragraph(f"{method.name}: {'; '.join(method.remarks)}.", warning=True))
+    return blocks
 
 
-def curve_pictures(setting: Setting, name: str) -> Pictures:
+def curve_plots(setting: Setting, name: str) -> PlotGrid:
     """Test accuracy, test loss and training loss by round."""
-    drawn: list[Picture] = []
+    plots: list[Plot] = []
     judged = setting.config.data.judged
     for key, what, percent in (("accuracy", f"{judged} accuracy", True), ("test_loss", f"{judged} loss", False)):
-        lines = [_line(method, key) for method in setting.methods]
-        alt = f"{what.capitalize()} by round. " + " ".join(_told(line, percent) for line in lines)
-        picture = curves(lines, what, percent)
-        caption = f"{what.capitalize()} by round. {BAND if _banded(setting) else 'One seed a method.'}"
-        drawn.append(Picture(f"{name}-{slug(what)}", picture, alt, caption + _broken(setting)))
-    lines = [_line(method, "supervised") for method in setting.methods]
-    if any(line.seeds or line.broken for line in lines):
+        lines = [_curve(method, key) for method in setting.methods]
+        alt = f"{what.capitalize()} by round. " + " ".join(_curve_text(line, percent) for line in lines)
+        caption = f"{what.capitalize()} by round. {BAND if _has_bands(setting) else 'One seed per method.'}"
+        plots.append(Plot(f"{name}-{slug(what)}", curves(lines, what, percent), alt, caption + _failed_note(setting)))
+    lines = [_curve(method, "supervised") for method in setting.methods]
+    if any(line.seeds or line.failed for line in lines):
         what = "training loss"
-        alt = f"{what.capitalize()} by round. " + " ".join(_told(line, False) for line in lines)
-        caption = "Cross-entropy at the parties during their local training, mean over all steps of a round."
-        drawn.append(Picture(f"{name}-{slug(what)}", curves(lines, what), alt, caption))
-    return Pictures(drawn)
+        alt = f"{what.capitalize()} by round. " + " ".join(_curve_text(line, False) for line in lines)
+        caption = "Cross-entropy at the parties during local training, mean over all steps of a round."
+        plots.append(Plot(f"{name}-{slug(what)}", curves(lines, what), alt, caption))
+    return PlotGrid(plots)
 
 
-def difference_picture(setting: Setting, name: str) -> Pictures | None:
-    """The paired differences with their intervals, where there are any."""
-    found = [(method.name, setting.against(method), place) for place, method in enumerate(setting.methods)]
-    gaps = [Gap(label, gap, place) for label, gap, place in found if gap is not None]
+def difference_plot(setting: Setting, name: str) -> PlotGrid | None:
+    """Plot of the paired differences with their intervals; None if there are none."""
+    found = [(method.name, setting.difference(method), place) for place, method in enumerate(setting.methods)]
+    gaps = [Difference(label, gap, place) for label, gap, place in found if gap is not None]
     if not gaps:
         return None
-    base = setting.base.name
-    alt = f"Differences to {base} in points: " + ", ".join(f"{gap.label} {points(gap.found)}" for gap in gaps)
-    caption = f"Mean of {_window(setting.base)}, difference to {base} paired by seed; lines are 95 % t-intervals."
-    if any(gap.found.low is None for gap in gaps):
-        caption += " A dot without a line rests on one pair."
-    return Pictures([Picture(f"{name}-differences", differences(gaps, base), alt, caption)])
+    baseline = setting.baseline.name
+    alt = f"Differences to {baseline} in points: " + ", ".join(f"{gap.label} {points(gap.interval)}" for gap in gaps)
+    caption = f"Difference in accuracy to {baseline}, paired by seed; lines are 95 % t-intervals."
+    if any(gap.interval.low is None for gap in gaps):
+        caption += " A dot without a line is a single pair."
+    return PlotGrid([Plot(f"{name}-differences", differences(gaps, baseline), alt, caption)])
 
 
-def points(found: Interval) -> str:
-    """Show a difference in points of accuracy, with its interval where it has one."""
-    if found.low is None or found.high is None:
-        return f"{100 * found.mean:+.1f}"
-    return f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+def points(difference: Interval) -> str:
+    """Format a difference in points of accuracy, with its interval if it has one."""
+    if difference.low is None or difference.high is None:
+        return f"{100 * difference.mean:+.1f}"
+    return f"{100 * difference.mean:+.1f} ({100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
 
 
 def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> Table:
-    """How many rounds each method needs for what the base has after its last round, and for given accuracies."""
-    base = setting.base
+    """Rounds that each method needs to reach the baseline's final accuracy, and to reach given accuracies."""
+    baseline = setting.baseline
     rows: list[list[str]] = []
-    own = _whole(setting.crossings(base))
+    baseline_mean = _mean_if_all(setting.rounds_to_baseline(baseline))
     for method in setting.methods:
-        found = setting.crossings(method)
-        mean = _whole(found)
-        cells = [method.name, _rounds(found)]
-        cells.append(NONE if mean is None else f"{base.rounds / mean:.1f} times")
-        cells.append(NONE if mean is None or own is None else f"{own / mean:.1f} times")
+        found = setting.rounds_to_baseline(method)
+        mean = _mean_if_all(found)
+        cells = [method.name, _rounds_text(found)]
+        cells.append(EMPTY if mean is None else f"{baseline.rounds / mean:.1f} times")
+        cells.append(EMPTY if mean is None or baseline_mean is None else f"{baseline_mean / mean:.1f} times")
         size = [value for name in ("bytes_up", "bytes_down") if (value := method.mean(name)) is not None]
-        cells.append(NONE if mean is None else f"{mean * sum(size) / 1e6:.1f}")
-        rows.append(cells + [_rounds(setting.reached(method, target)) for target in targets])
+        cells.append(EMPTY if mean is None else f"{mean * sum(size) / 1e6:.1f}")
+        rows.append(cells + [_rounds_text(setting.rounds_to(method, target)) for target in targets])
     return Table(
         name,
-        f"Rounds to the accuracy that {base.name} has after its last round",
+        f"Rounds to the final accuracy of {baseline.name}",
         [
             "method",
             "rounds",
-            f"speed-up over the {base.rounds} rounds of {base.name}",
-            f"speed-up over the first time of {base.name}",
+            f"speed-up over the {baseline.rounds} rounds of {baseline.name}",
+            f"speed-up over the first crossing of {baseline.name}",
             "MB until then",
             *(f"rounds to {100 * target:g} %" for target in targets),
         ],
         rows,
-        1,
-        [colour(place) for place in range(len(rows))],
-        f"The first round at or above the accuracy of {base.name} in its last round, by seed, and the mean over the "
-        f"seeds; there is none if a seed never reaches it. {base.name} itself often has that accuracy before its last "
-        "round: one column counts from there, the other from its last round, as the papers do.",
+        colours=[colour(place) for place in range(len(rows))],
+        note=f"The first round at or above the final accuracy of {baseline.name}, by seed, and the mean over the "
+        f"seeds; empty if a seed never reaches it. {baseline.name} itself often reaches that accuracy before its last "
+        "round: one speed-up is relative to that first crossing, the other to all its rounds, as in the papers.",
     )
 
 
@@ -148,48 +178,68 @@ def cost_table(setting: Setting, name: str) -> Table:
         n = method.rounds
         stacked = max([stacked, *(row.get("trials_in_stack", 1) for rows in method.rows.values() for row in rows)])
         if up is None or down is None or seconds is None:
-            rows.append([method.name, *[NONE] * 6])
+            rows.append([method.name, *[EMPTY] * 6])
             continue
         cells = [str(n), f"{up / 1e6:.2f}", f"{down / 1e6:.2f}", f"{n * (up + down) / 1e6:.1f}"]
         rows.append([method.name, *cells, f"{seconds:.2f}", f"{n * seconds:.0f}"])
-    note = "MB are millions of bytes that travel between the server and all parties of a round. "
+    note = "MB are millions of bytes between the server and all parties of a round. "
     if stacked > 1:
         note += (
-            f"Up to {stacked} trials were trained as one stack: a trial's seconds are those until its part of a round "
-            "was done, divided by the trials of the stack. They tell what a trial of the stack costs, not which "
-            "method is dearer."
+            f"Up to {stacked} trials were trained as one stack: a trial's seconds are the time until its part of a "
+            "round was done, divided by the number of trials in the stack. They are the cost of a trial in this "
+            "stack and do not show which method is slower."
         )
     unit = "GPU-seconds" if all(r.on_gpu for m in setting.methods for r in m.records) else "seconds"
     return Table(
         name,
         "Cost of one trial",
-        ["method", "rounds", "MB up a round", "MB down a round", "MB in all", f"{unit} a round", f"{unit} in all"],
+        [
+            "method",
+            "rounds",
+            "MB up per round",
+            "MB down per round",
+            "MB in all",
+            f"{unit} per round",
+            f"{unit} in all",
+        ],
         rows,
-        1,
-        [colour(place) for place in range(len(rows))],
-        note.strip(),
+        colours=[colour(place) for place in range(len(rows))],
+        note=note.strip(),
     )
 
 
-def spread(values: Mapping[Seeds, float]) -> str:
-    """Show a mean with its standard deviation, in percent."""
+def mean_and_deviation(values: Mapping[Seeds, float]) -> str:
+    """Format a mean with its standard deviation, in per cent."""
     found = list(values.values())
     if not found:
-        return "no trial that counts"
-    sd = deviation(found)
-    return f"{100 * statistics.fmean(found):.1f}" + ("" if sd is None else f" ± {100 * sd:.1f}")
+        return "no completed trial"
+    std = deviation(found)
+    return f"{100 * statistics.fmean(found):.1f}" + ("" if std is None else f" ± {100 * std:.1f}")
+
+
+def joined(items: Iterable[object]) -> str:
+    """Join words with commas, each once."""
+    return ", ".join(dict.fromkeys(str(item) for item in items))
+
+
+def _interval_text(values: Sequence[float]) -> str:
+    over = interval(values) if values else None
+    if over is None or over.low is None or over.high is None:
+        return EMPTY
+    return f"{100 * over.low:.1f} to {100 * over.high:.1f}"
 
 
 def _window(method: Method) -> str:
-    """Name the rounds whose mean is the primary figure."""
-    few = {0: "the last rounds", 1: "the only round"}.get(method.rounds, f"all {method.rounds} rounds")
-    return f"the last {LAST} rounds" if method.rounds > LAST else few
+    """Name the rounds that the accuracy averages."""
+    evaluated = sum(row["accuracy"] is not None for row in next(iter(method.rows.values()), []))
+    averaged = rounds_averaged(evaluated)
+    return "the last round" if averaged <= 1 else f"mean of the last {averaged} of {evaluated} evaluated rounds"
 
 
-def _line(method: Method, key: str) -> Line:
+def _curve(method: Method, key: str) -> Curve:
     counted = [_values(rows, key) for rows in method.rows.values()]
-    broken = [_values(r.rows, key) for r in method.records if r.seeds not in method.rows]
-    return Line(method.name, [v for v in counted if v], [v for v in broken if v])
+    failed = [_values(r.rows, key) for r in method.records if r.seeds not in method.rows]
+    return Curve(method.name, [v for v in counted if v], [v for v in failed if v])
 
 
 def _values(rows: Sequence[RoundRecord], key: str) -> dict[int, float]:
@@ -197,41 +247,33 @@ def _values(rows: Sequence[RoundRecord], key: str) -> dict[int, float]:
     return {number: value for number, value in found if value is not None}
 
 
-def _told(line: Line, percent: bool) -> str:
+def _curve_text(line: Curve, percent: bool) -> str:
     if not line.seeds:
-        return f"{line.label}: no trial that counts."
-    ends = [_share(statistics.fmean(list(seed.values())[end] for seed in line.seeds), percent) for end in (0, -1)]
-    return f"{line.label}: from {ends[0]} to {ends[1]}."
+        return f"{line.label}: no completed trial."
+    ends = [statistics.fmean(list(seed.values())[end] for seed in line.seeds) for end in (0, -1)]
+    first, last = (f"{value:.1%}" if percent else f"{value:.3g}" for value in ends)
+    return f"{line.label}: from {first} to {last}."
 
 
-def _share(value: float, percent: bool) -> str:
-    return f"{value:.1%}" if percent else f"{value:.3g}"
-
-
-def _banded(setting: Setting) -> bool:
+def _has_bands(setting: Setting) -> bool:
     return any(len(method.rows) > 1 for method in setting.methods)
 
 
-def _broken(setting: Setting) -> str:
+def _failed_note(setting: Setting) -> str:
     some = any(r.rows and r.seeds not in m.rows for m in setting.methods for r in m.records)
-    return " Dotted lines that end in a cross are trials that failed or broke off." if some else ""
+    return " Dotted lines that end in a cross are trials that failed or were stopped." if some else ""
 
 
-def _whole(found: Mapping[Seeds, int | None]) -> float | None:
+def _mean_if_all(found: Mapping[Seeds, int | None]) -> float | None:
     """The mean, if every seed has reached the target."""
     reached = [n for n in found.values() if n is not None]
     return statistics.fmean(reached) if reached and len(reached) == len(found) else None
 
 
-def _rounds(found: Mapping[Seeds, int | None]) -> str:
-    mean = _whole(found)
+def _rounds_text(found: Mapping[Seeds, int | None]) -> str:
+    mean = _mean_if_all(found)
     if mean is not None:
         by_seed = ", ".join(str(n) for n in found.values())
         return f"{mean:.1f}" + (f" ({by_seed})" if len(found) > 1 else "")
     reached = sum(n is not None for n in found.values())
-    return NONE if not found else f"reached by {reached} of {len(found)} seeds"
-
-
-def joined(items: Iterable[object]) -> str:
-    """Join words with commas, each once."""
-    return ", ".join(dict.fromkeys(str(item) for item in items))
+    return EMPTY if not found else f"reached by {reached} of {len(found)} seeds"

@@ -1,4 +1,4 @@
-"""How a page looks: light and calm, on a phone, on a desk and on paper."""
+"""The style sheet of a page, for phones, desktop screens and print."""
 
 STYLE = """
 :root { --ink: #1d2733; --quiet: #55616d; --line: #d9dee2; --paper: #fdfdfb; --tint: #f3f5f6; --link: #00598c; }
@@ -12,12 +12,12 @@ h2 { font-size: 1.3rem; line-height: 1.3; margin: 2.6rem 0 .6rem;
   padding-top: .9rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.08rem; line-height: 1.35; margin: 1.9rem 0 .4rem; }
 p { margin: .5rem 0 .9rem; max-width: 44rem; }
-.lead { color: var(--quiet); }
+.intro { color: var(--quiet); }
 a { color: var(--link); text-underline-offset: .15em; }
 a:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 nav ol { padding-left: 1.3rem; margin: .8rem 0; }
 nav li { margin: .2rem 0; }
-.warns { background: #fff6e0; border-left: 4px solid #b87700; padding: .55rem .8rem; }
+.warning { background: #fff6e0; border-left: 4px solid #b87700; padding: .55rem .8rem; }
 .table { margin: 1.1rem 0 1.4rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; max-width: 100%; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
@@ -27,13 +27,14 @@ th, td { text-align: left; vertical-align: top; padding: .38rem 1.1rem .38rem 0;
 th:last-child, td:last-child { padding-right: 0; }
 thead th { color: var(--quiet); font-size: .85rem; border-bottom: 1.5px solid var(--quiet); vertical-align: bottom; }
 tbody th { font-weight: 600; }
+.best td { font-weight: 600; }
 .number { text-align: right; }
 td.number { white-space: nowrap; }
 .dotted { display: flex; align-items: baseline; gap: .5em; }
 .dotted i { flex: none; width: .7em; height: .7em; border-radius: 50%; }
 .dotted span { min-width: 0; }
 .note, figcaption { color: var(--quiet); font-size: .87rem; line-height: 1.45; margin: .45rem 0 0; max-width: 44rem; }
-.pictures, .panels { display: grid; margin: 1rem 0; gap: 1.4rem 2rem;
+.plots, .panels { display: grid; margin: 1rem 0; gap: 1.4rem 2rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); }
 .panels { gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 14.5rem), 1fr)); }
 figure { margin: 0; min-width: 0; max-width: 36rem; }
@@ -50,8 +51,8 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); color: var(--quiet
     padding: .45rem .75rem; margin: 0 0 .6rem; }
   .cards tbody th, .cards tbody td { border: 0; padding: .16rem 0; }
   .cards tbody td { display: flex; justify-content: space-between; gap: 1rem; text-align: right; white-space: normal; }
-  .cards tbody td::before { content: attr(data-name); color: var(--quiet); text-align: left; flex: 0 0 42%;
-    overflow-wrap: normal; }
+  .cards tbody td::before { content: attr(data-name); color: var(--quiet); font-weight: 400; text-align: left;
+    flex: 0 0 42%; overflow-wrap: normal; }
   .cards tbody td:empty { display: none; }
   .cards .long { min-width: 0; }
 }
@@ -62,14 +63,14 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); color: var(--quiet
   main { max-width: none; padding: 0; }
   nav { display: none; }
   h2, h3 { break-after: avoid; }
-  figure, tr, .warns { break-inside: avoid; }
+  figure, tr, .warning { break-inside: avoid; }
   details { border: 0; padding: 0; background: none; }
   details > *, details::details-content { display: block; content-visibility: visible; }
   table { font-size: 8.5pt; }
   th, td { padding-right: .7rem; }
   td.number { white-space: normal; }
   .long { overflow-wrap: anywhere; }
-  .pictures { grid-template-columns: 1fr 1fr; }
+  .plots { grid-template-columns: 1fr 1fr; }
   .panels { grid-template-columns: repeat(3, 1fr); }
   a { color: inherit; text-decoration: none; }
 }

@@ -1,7 +1,9 @@
-"""Tables as Markdown, LaTeX and CSV."""
+"""Renders tables as Markdown, LaTeX and CSV."""
 
 import csv
+from collections.abc import Sequence
 from io import StringIO
+from typing import Any
 
 from moonfed.report.blocks import Table
 
@@ -11,16 +13,16 @@ LATEX |= {"±": r"$\pm$", "β": r"$\beta$", "μ": r"$\mu$", "·": r"$\cdot$", "\
 
 
 def as_markdown(table: Table) -> str:
-    """A table of GitHub's Markdown, with its caption above and its note below."""
-    rule = ["---" if i < table.words else "---:" for i in range(len(table.columns))]
-    lines = [_line([_plain(cell) for cell in row]) for row in (table.columns, *table.rows)]
-    note = f"\n{_plain(table.note)}\n" if table.note else ""
-    return "\n".join([_plain(table.caption), "", lines[0], _line(rule), *lines[1:], note])
+    """Render a GitHub Markdown table with its caption above and its note below."""
+    rule = ["---" if side == "l" else "---:" for side in table.alignment]
+    lines = [_markdown_row([_markdown(cell) for cell in row]) for row in (table.columns, *table.rows)]
+    caption = [_markdown(table.caption), ""] if table.caption else []
+    note = f"\n{_markdown(table.note)}\n" if table.note else ""
+    return "\n".join([*caption, lines[0], _markdown_row(rule), *lines[1:], note])
 
 
 def as_latex(table: Table) -> str:
-    """A LaTeX table with the rules of booktabs."""
-    kinds = "l" * table.words + "r" * (len(table.columns) - table.words)
+    """Render a LaTeX table with the rules of booktabs."""
     head, *body = [" & ".join(_latex(cell) for cell in row) + r" \\" for row in (table.columns, *table.rows)]
     note = [rf"\par\smallskip\footnotesize {_latex(table.note)}"] if table.note else []
     return "\n".join(
@@ -29,7 +31,7 @@ def as_latex(table: Table) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{_latex(table.caption)}}}",
-            rf"\begin{{tabular}}{{{kinds}}}",
+            rf"\begin{{tabular}}{{{table.alignment}}}",
             r"\toprule",
             head,
             r"\midrule",
@@ -44,20 +46,25 @@ def as_latex(table: Table) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """Columns and rows, nothing else."""
-    out = StringIO()
-    csv.writer(out, lineterminator="\n").writerows([table.columns, *table.rows])
-    return out.getvalue()
+    """Render columns and rows, without caption and note."""
+    return csv_text(table.columns, table.rows)
 
 
-FORMS = {"md": as_markdown, "tex": as_latex, "csv": as_csv}
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Write a header and rows of values as CSV."""
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue()
 
 
-def _line(cells: list[str]) -> str:
+TABLE_FORMATS = {"md": as_markdown, "tex": as_latex, "csv": as_csv}
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _plain(cell: str) -> str:
+def _markdown(cell: str) -> str:
     text = " ".join(cell.split())
     for sign in "\\|*_<>[]`":
         text = text.replace(sign, f"\\{sign}")

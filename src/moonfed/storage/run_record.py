@@ -8,7 +8,8 @@ from typing import Any
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.storage.checkpoint import Checkpoint
-from moonfed.storage.run_folder import CONFIG, FAILURE, LOG, read_rounds
+from moonfed.storage.run_folder import CONFIG, FAILURE, LOG, has_final_weights, read_rounds
+from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.config import Config, make_config
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
@@ -97,7 +98,7 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
         if not folder.is_dir():
             what = "is a file" if folder.exists() else "is not there"
             raise UserError(f"{folder} {what}; a report needs run folders, or folders with runs below them")
-        places = sorted(path.parent for path in folder.rglob(CONFIG) if path.parent.name != "checkpoint")
+        places = run_folders(folder)
         if not places:
             raise UserError(
                 f"{folder} holds no run, and neither does a folder below it; moonfed runs lists what there is"
@@ -109,6 +110,39 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
     if not any(record.rows for record in records):
         raise UserError(f"no run in {', '.join(map(str, folders))} has finished a round yet; there is nothing to show")
     return records
+
+
+def list_runs(folder: Path) -> list[dict[str, Any]]:
+    """List the runs in a folder and below it with their progress, accuracy and state; damaged ones included."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}; runs go to runs/ unless --out names another folder")
+    return [_describe(path) for path in run_folders(folder)]
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The run folders in a folder and below it, by name."""
+    return sorted(path.parent for path in folder.rglob(CONFIG) if path.parent.name != "checkpoint")
+
+
+def _describe(folder: Path) -> dict[str, Any]:
+    try:
+        record = read_run(folder)
+        state = f"failed: {record.failure}" if record.failure is not None else "can be resumed"
+        if record.finished and has_final_weights(folder, len(record.rows)):
+            state = "finished"
+    except UserError as error:
+        return {"folder": str(folder), "state": f"damaged: {error}"}
+    return {
+        "folder": str(folder),
+        "algorithm": record.algorithm,
+        "dataset": record.config.data.dataset,
+        "seed": record.config.run.seed,
+        "rounds": len(record.rows),
+        "rounds_requested": record.config.train.rounds,
+        "accuracy": accuracy(record.rows),
+        "final_accuracy": final_accuracy(record.rows),
+        "state": state,
+    }
 
 
 def check_rows(folder: Path, rows: list[RoundRecord]) -> None:

@@ -4,16 +4,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from moonfed.experiments.statistics import last_ten
-from moonfed.report.blocks import Block, Folded, Paragraph, Section, Table
+from moonfed.report.blocks import Block, Details, Paragraph, Section, Table
 from moonfed.report.methods import Setting, algorithm_settings
-from moonfed.report.sections import NONE, joined
-from moonfed.storage.run_folder import last_accuracy
+from moonfed.report.sections import EMPTY, joined
 from moonfed.storage.run_record import RunRecord
+from moonfed.training.accuracy import accuracy, final_accuracy
 
 
-def lead(settings: Sequence[Setting]) -> str:
-    """Say in two sentences what the page is about."""
+def introduction(settings: Sequence[Setting]) -> str:
+    """Summarise in two sentences what the page is about."""
     records = _records(settings)
     methods = dict.fromkeys(method.name for setting in settings for method in setting.methods)
     done = sum(record.finished for record in records)
@@ -22,58 +21,54 @@ def lead(settings: Sequence[Setting]) -> str:
     judged = " or ".join(dict.fromkeys(setting.config.data.judged_on for setting in settings))
     return (
         f"{_count(len(records), 'trial')} of {_count(len(methods), 'method')} on {data}, {state}. "
-        f"Accuracies are on {judged}; the last ten rounds count, never the best one."
+        f"Accuracies are on {judged}, averaged over the last rounds; the best round is never selected."
     )
 
 
 def overview(settings: Sequence[Setting]) -> Section:
-    """List every method of every setting with its own settings and seeds, and the machines."""
+    """List every method of every setting with its options and seeds, and the machines."""
     rows: list[list[str]] = []
     several = len(settings) > 1
     for setting in settings:
         for method in setting.methods:
             first = method.records[0]
-            own = joined(f"{k} {_shown(v)}" for k, v in algorithm_settings(first).items()) or "none"
+            options = joined(f"{k} {_value_text(v)}" for k, v in algorithm_settings(first).items()) or "none"
             seeds = joined(record.seeds[1] for record in method.records)
             splits = joined(record.seeds[0] for record in method.records)
             done = f"{sum(record.finished for record in method.records)} of {len(method.records)}"
-            rows.append([method.name, *([setting.title] if several else []), own, seeds, splits, done])
-    columns = ["method", *(["setting"] if several else []), "settings of its own", "seeds", "split seeds", "finished"]
-    words = len(columns) - 1
-    blocks: list[Block] = [Table("methods", "Methods", columns, rows, words)]
+            rows.append([method.name, *([setting.title] if several else []), options, seeds, splits, done])
+    columns = ["method", *(["setting"] if several else []), "options", "seeds", "split seeds", "finished"]
+    align = "l" * (len(columns) - 1) + "r"
+    blocks: list[Block] = [Table("methods", "Methods", columns, rows, align)]
     if several:
-        note = "Settings in which they differ are in their titles; methods are compared within a setting only."
+        note = "Titles name what they differ in; methods are compared only within a setting."
         blocks.append(Paragraph(f"There are {len(settings)} settings. {note}"))
     return Section("What was run", [*blocks, machines(settings)])
 
 
 def machines(settings: Sequence[Setting]) -> Table:
-    """List the machines and versions, with the number of trials that saw each."""
-    seen: dict[str, list[RunRecord]] = {}
+    """List the machines and versions, with the number of trials that ran on each."""
+    by_machine: dict[str, list[RunRecord]] = {}
     for record in _records(settings):
         parts = [{"machine": record.machine, "versions": record.versions}, *record.before]
         for key in dict.fromkeys(json.dumps([p.get("machine"), p.get("versions")], sort_keys=True) for p in parts):
-            seen.setdefault(key, []).append(record)
+            by_machine.setdefault(key, []).append(record)
     rows: list[list[str]] = []
-    for key, records in seen.items():
+    for key, records in by_machine.items():
         machine, versions = (part if isinstance(part, dict) else {} for part in json.loads(key))
         cpu = f"{machine.get('cpu')}, {machine.get('cores')} cores, {machine.get('threads')} threads" if machine else ""
         devices = joined(record.config.run.device for record in records)
         words = [str(machine.get("system") or "not recorded"), cpu, str(machine.get("gpu") or "none"), devices]
-        made = ", ".join(f"{name} {number}" for name, number in versions.items())
-        rows.append([*words, made or "not recorded", str(len(records))])
-    note = (
-        "A trial that was resumed elsewhere counts for each machine."
-        if any(r.before for r in _records(settings))
-        else ""
-    )
-    return Table(
-        "machines", "Machines", ["system", "CPU", "GPU", "device asked for", "versions", "trials"], rows, 5, [], note
-    )
+        packages = ", ".join(f"{name} {number}" for name, number in versions.items())
+        rows.append([*words, packages or "not recorded", str(len(records))])
+    resumed = any(record.before for record in _records(settings))
+    note = "A trial that was resumed on another machine counts for each." if resumed else ""
+    columns = ["system", "CPU", "GPU", "device requested", "versions", "trials"]
+    return Table("machines", "Machines", columns, rows, "lllllr", note=note)
 
 
 def all_settings(setting: Setting, name: str) -> list[Block]:
-    """Every setting of every method and every trial, folded."""
+    """Every setting of every method and every trial, collapsed."""
     records = [record for method in setting.methods for record in method.records]
     values: dict[str, list[Any]] = {}
     for record in records:
@@ -81,36 +76,34 @@ def all_settings(setting: Setting, name: str) -> list[Block]:
         for section in ("data", "model", "train", "cohort", "run"):
             for key, value in dumped[section].items():
                 values.setdefault(f"{section}.{key}", []).append(value)
-    shared = [[key, _shown(found[0])] for key, found in values.items() if all(v == found[0] for v in found)]
+    shared = [[key, _value_text(found[0])] for key, found in values.items() if all(v == found[0] for v in found)]
     differing = [
-        [key, joined(map(_shown, found))] for key, found in values.items() if any(v != found[0] for v in found)
+        [key, joined(map(_value_text, found))] for key, found in values.items() if any(v != found[0] for v in found)
     ]
     for method in setting.methods:
-        own = algorithm_settings(method.records[0])
+        options = algorithm_settings(method.records[0])
         differing.append([f"{method.name}: algorithm", method.records[0].algorithm])
-        differing += [[f"{method.name}: {key}", _shown(value)] for key, value in own.items()]
+        differing += [[f"{method.name}: {key}", _value_text(value)] for key, value in options.items()]
+    columns = ["setting", "value"]
     tables: list[Block] = [
-        Table(f"{name}-settings-differ", "Settings that differ between trials", ["setting", "value"], differing, 2),
-        Table(f"{name}-settings-shared", "Settings that all trials share", ["setting", "value"], shared, 2),
+        Table(f"{name}-settings-differ", "Settings that differ between trials", columns, differing, "ll"),
+        Table(f"{name}-settings-shared", "Settings that all trials share", columns, shared, "ll"),
     ]
-    return [Folded("All settings", tables), Folded("Every trial", [trials(setting, f"{name}-trials")])]
+    return [Details("All settings", tables), Details("Every trial", [trials_table(setting, f"{name}-trials")])]
 
 
-def trials(setting: Setting, name: str) -> Table:
-    """List every trial with its own numbers, also those that do not count."""
+def trials_table(setting: Setting, name: str) -> Table:
+    """List every trial with its own numbers, including those left out of the means."""
     rows: list[list[str]] = []
     for method in setting.methods:
         for record in method.records:
-            numbers = [NONE if value is None else f"{100 * value:.2f}" for value in _numbers(record)]
+            values = accuracy(record.rows), final_accuracy(record.rows)
+            numbers = [EMPTY if value is None else f"{100 * value:.2f}" for value in values]
             split, seed = record.seeds
             place = record.folder.as_posix()
             rows.append([method.name, str(seed), str(split), place, record.state, str(len(record.rows)), *numbers])
-    columns = ["method", "seed", "split seed", "folder", "state", "rounds", "mean of last 10, %", "last round, %"]
-    return Table(name, "Trials", columns, rows, 5)
-
-
-def _numbers(record: RunRecord) -> tuple[float | None, float | None]:
-    return last_ten(record.rows), last_accuracy(record.rows)
+    columns = ["method", "seed", "split seed", "folder", "state", "rounds", "accuracy, %", "final accuracy, %"]
+    return Table(name, "Trials", columns, rows, "lllllrrr")
 
 
 def _records(settings: Sequence[Setting]) -> list[RunRecord]:
@@ -121,7 +114,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

