@@ -20,10 +20,11 @@ from pathlib import Path
 import torch
 
 from moonfed.federation.coordinator.federation_config import FederationSettings
-from moonfed.federation.coordinator.launcher import coordinate
 from moonfed.federation.coordinator.listener import Listener
+from moonfed.federation.flower.launcher import coordinate
 from moonfed.federation.flower.processes import Child, free_port, stop_all
-from moonfed.federation.pki.home_folders import SiteSettings, make_home, make_site
+from moonfed.federation.pki.coordinator_folder import make_home
+from moonfed.federation.pki.site_folder import SiteSettings, make_site
 from moonfed.training.config import make_config
 from moonfed.training.loop import RoundRecord
 
@@ -75,7 +76,7 @@ def main() -> None:
     for i in range(sites):
         place = make_site(folder / f"s{i}", detour, SiteSettings(f"s{i}", share=i, threads=1))
         home.admit(f"s{i}", place.public)
-        words = ["-m", "moonfed.federation.site.join_process", str(place.path), str(os.getpid())]
+        words = ["-m", "moonfed.federation.flower.join_process", str(place.path), str(os.getpid())]
         children.append(Child(words, folder / f"s{i}.log", place.path / "flower"))
     config = make_config(
         {

@@ -8,9 +8,9 @@ import pytest
 from commands import moonfed, refuse, refused
 
 from moonfed.core.errors import UserError
-from moonfed.federation.flower.processes import alone
 from moonfed.federation.pki.certificates import check_server_files, read_certificate
-from moonfed.federation.pki.home_folders import Home, make_home
+from moonfed.federation.pki.coordinator_folder import Home, make_home
+from moonfed.federation.pki.folder_lock import alone
 from moonfed.federation.pki.keys import make_key_pair
 
 

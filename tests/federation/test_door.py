@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from doors import LIMITS, NORTH, PULL, SOUTH, STRANGER, Scene, head, read, signed
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 
+from moonfed.federation.flower.node_log import why_ended
 from moonfed.federation.flower.processes import listening
 from moonfed.federation.flower.proxy import PATHS, Limits
 from moonfed.federation.pki.certificates import ServerFiles, make_authority, make_server_certificate
-from moonfed.federation.site.diagnosis import why_ended
 
 
 @pytest.fixture(scope="module")

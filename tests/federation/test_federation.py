@@ -11,7 +11,7 @@ from federations import SMALL, Federation, assert_nothing_runs, kill, processes,
 from test_certificates import day, resigned
 
 from moonfed.federation.flower.processes import Child, await_port, free_port
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.pki.coordinator_folder import Home
 
 TWO = ("--rounds", "2", "--epochs", "2")
 LONG = ("--rounds", "3", "--epochs", "12")  # a second or more a round, so that there is a middle to die in
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_everything_and_so_does_kill(tmp_path: Path):
 def test_a_superlink_that_dies_ends_the_run_in_a_line(tmp_path: Path):
     federated = Attempt("federate", "--sites", "1", *SMALL, *LONG, "--out", tmp_path / "run")
     federated.await_word("round 1/3", 90)
-    (link,) = [pid for pid, words in processes(tmp_path) if "federation.node superlink" in words]
+    (link,) = [pid for pid, words in processes(tmp_path) if "flower.node_process superlink" in words]
     os.kill(link, signal.SIGKILL)
     answer = federated.end(60)
     assert answer.code == 1, answer

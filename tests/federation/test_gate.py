@@ -13,7 +13,8 @@ from worlds import same_bits
 
 from moonfed.federation.coordinator.update_validation import Reply
 from moonfed.federation.protocol.codec import flat_state
-from moonfed.federation.protocol.signing import Claim, Refused, digest, sign
+from moonfed.federation.protocol.rejection import Refused
+from moonfed.federation.protocol.signing import Claim, digest, sign
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 
 from moonfed.federation.protocol import signing as seal
-from moonfed.federation.protocol.signing import Claim, Refused, digest, sign, verify
+from moonfed.federation.protocol.rejection import Refused
+from moonfed.federation.protocol.signing import Claim, digest, sign, verify
 
 KEY = generate_private_key(SECP384R1())
 CLAIM = Claim("run-1", 3, "6f6e6365", "ab" * 32, "north")

@@ -20,7 +20,8 @@ from moonfed.experiments.execute import run_trials
 from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.serve import serve
 from moonfed.federation.flower.processes import free_port
-from moonfed.federation.pki.home_folders import Home, SitePlace, SiteSettings, make_home, make_site
+from moonfed.federation.pki.coordinator_folder import Home, make_home
+from moonfed.federation.pki.site_folder import SitePlace, SiteSettings, make_site
 from moonfed.federation.protocol.request import Note
 from moonfed.federation.site.trainer import Site
 from moonfed.training.config import Config, make_config

@@ -14,7 +14,7 @@ from line import Line, World
 from moonfed.core.errors import RunFailed
 from moonfed.core.files import read_tensors
 from moonfed.core.types import Tensors
-from moonfed.federation.pki.home_folders import SitePlace
+from moonfed.federation.pki.site_folder import SitePlace
 from moonfed.federation.protocol.request import Note
 from moonfed.federation.site.trainer import Site
 

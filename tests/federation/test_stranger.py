@@ -45,7 +45,7 @@ def test_a_stranger_at_the_port_lists_registers_throws_out_and_starts_nothing(tm
             with pytest.raises(httpx.HTTPStatusError) as error:
                 call()
             assert error.value.response.status_code == status
-        (link,) = [pid for pid, words in processes(tmp_path) if "federation.node superlink" in words]
+        (link,) = [pid for pid, words in processes(tmp_path) if "flower.node_process superlink" in words]
         assert listens(link) == {"127.0.0.1"}
         expected = simulated(tmp_path / "here", 2, *LONG)
         answer = coordinator.end(120)

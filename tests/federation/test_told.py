@@ -17,11 +17,13 @@ from moonfed import __version__
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.serve import serve
-from moonfed.federation.flower.processes import free_port, last_words
-from moonfed.federation.pki.home_folders import Home, make_home
+from moonfed.federation.flower.node_log import last_words, why_ended
+from moonfed.federation.flower.processes import free_port
+from moonfed.federation.pki.coordinator_folder import Home, make_home
+from moonfed.federation.protocol.rejection import Refused
 from moonfed.federation.protocol.request import ENROL, Ask, Note, ask_note, read_reply, reply_note
-from moonfed.federation.protocol.signing import Claim, Refused, digest, sign
-from moonfed.federation.site.diagnosis import trouble_at, why_ended
+from moonfed.federation.protocol.signing import Claim, digest, sign
+from moonfed.federation.site.diagnosis import trouble_at
 from moonfed.federation.site.redaction import for_others
 from moonfed.federation.site.trainer import Site
 
@@ -250,7 +252,7 @@ def test_a_damaged_checkpoint_is_advised_on(tmp_path: Path):
 
 @pytest.mark.parametrize("count", ["1", "3"])
 def test_another_number_of_sites_is_refused_in_a_line(tmp_path: Path, count: str):
-    from moonfed.federation.coordinator.launcher import _make  # pyright: ignore[reportPrivateUsage]
+    from moonfed.federation.flower.launcher import _make  # pyright: ignore[reportPrivateUsage]
 
     (tmp_path / "run").mkdir()
     _make(tmp_path / "run" / "federation", ["site-0", "site-1"], 9443, 1)

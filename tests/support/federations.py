@@ -9,7 +9,7 @@ from pathlib import Path
 from commands import Attempt, bits, moonfed
 
 from moonfed.federation.flower.processes import free_port
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.pki.coordinator_folder import Home
 
 SMALL = ["--model", "mlp", "--batch", "16", "--threads", "1"]
 

@@ -11,7 +11,8 @@ from moonfed.core.tree import add, tree_map
 from moonfed.core.types import PartyInfo, State, Tensors, Upload
 from moonfed.federation.coordinator.update_validation import Enrolled, Gate, Reply, within_norm
 from moonfed.federation.protocol.codec import expected_upload, flat_state, flat_upload
-from moonfed.federation.protocol.signing import Claim, Refused, digest, sign
+from moonfed.federation.protocol.rejection import Refused
+from moonfed.federation.protocol.signing import Claim, digest, sign
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import resolve, set_up
 

@@ -42,7 +42,7 @@ def federate(
     given.setdefault("data", {})["parties"] = str(sites)
     settings = configured(given, config, set or [])
     _need_flower()
-    from moonfed.federation.coordinator.launcher import federate_here
+    from moonfed.federation.flower.launcher import federate_here
 
     with showing([signal.SIGTERM]) as display:
         outcome = federate_here(settings, sites, out, resume, limits, _listener(display))
@@ -58,9 +58,9 @@ def init_federation(
 ) -> None:
     """Make a coordinator's folder: certificates, keys, and the invitation that every site gets."""
     _need_flower()
-    from moonfed.federation.pki.home_folders import make_home
+    from moonfed.federation.flower.launcher import create_coordinator
 
-    home = make_home(folder, host, port, days)
+    home = create_coordinator(folder, host, port, days)
     typer.echo(f"made {folder}; give {home.invitation} to every site, then: moonfed federation admit {folder} NAME KEY")
 
 
@@ -72,7 +72,7 @@ def admit(
 ) -> None:
     """Put a site's public key on the allow-list."""
     _need_flower()
-    from moonfed.federation.pki.home_folders import Home
+    from moonfed.federation.pki.coordinator_folder import Home
 
     _there(folder)
     Home(folder).admit(name, key)
@@ -86,7 +86,7 @@ def renew(
 ) -> None:
     """Make a new server certificate; the sites know the authority that signs it, and notice nothing."""
     _need_flower()
-    from moonfed.federation.pki.home_folders import Home
+    from moonfed.federation.pki.coordinator_folder import Home
 
     _there(folder)
     ends = Home(folder).renew(days)
@@ -107,8 +107,8 @@ def start_federation(
 ) -> None:
     """Run a federation with the sites of the allow-list: moonfed federation start DIR --algorithm moon --out RUN."""
     _need_flower()
-    from moonfed.federation.coordinator.launcher import coordinate
-    from moonfed.federation.pki.home_folders import Home
+    from moonfed.federation.flower.launcher import coordinate
+    from moonfed.federation.pki.coordinator_folder import Home
 
     _there(folder)
     home, limits = Home(folder), waiting(given.pop(WAITING, {}))
@@ -151,7 +151,7 @@ def init_site(
     """Make a site's folder and its key, which never leaves it."""
     _need_flower()
     from moonfed.data.readers.schema import looked_at
-    from moonfed.federation.pki.home_folders import SiteSettings, make_site
+    from moonfed.federation.pki.site_folder import SiteSettings, make_site
 
     rows = None if data is None else str(data.resolve())
     left_out = tuple(part.strip() for part in ignore.split(",") if part.strip())

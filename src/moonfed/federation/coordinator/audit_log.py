@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from moonfed.federation.protocol.signing import printable
+from moonfed.federation.protocol.rejection import printable
 
 KINDS = 200  # different refusals that are written down after a start
 

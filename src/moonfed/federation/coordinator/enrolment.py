@@ -10,8 +10,9 @@ from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.types import PartyInfo
 from moonfed.federation.coordinator.remote_runner import GONE, LATE, POLL, SILENT, Sites
 from moonfed.federation.coordinator.update_validation import NONCE_BYTES
+from moonfed.federation.protocol.rejection import Refused
 from moonfed.federation.protocol.request import ENROL, TELL, Ask, Note, ask_note, read_reply
-from moonfed.federation.protocol.signing import Claim, Refused, digest, verify
+from moonfed.federation.protocol.signing import Claim, digest, verify
 
 TELLING = 5.0  # seconds that a site which is not taken is given to hear why
 

@@ -4,11 +4,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from moonfed.algorithms import ALGORITHMS
 from moonfed.core.errors import UserError
-from moonfed.models.custom import is_custom
-from moonfed.training.config import Config, Section, flag_in
-from moonfed.training.registry import make_algorithm
+from moonfed.training.config import Section, flag_in
 
 
 class FederationSettings(Section):
@@ -42,22 +39,3 @@ def waiting(given: dict[str, Any]) -> FederationSettings:
         first = error.errors()[0]
         flag = flag_in(FederationSettings, str(first["loc"][0]))
         raise UserError(f"{flag}: {str(first['msg']).lower()}, got {first['input']}") from None
-
-
-def check_federable(config: Config) -> None:
-    """Refuse what cannot be federated; a site asks this too, so that no coordinator can name files of its machine."""
-    name, settings = config.algorithm.name, config.algorithm
-    if ALGORITHMS[name].pooled:
-        raise UserError(f"{name} trains on all rows in one place, which is what a federation avoids; use moonfed run")
-    if make_algorithm(name, settings.server, settings.options).local.own is not None:
-        raise UserError(f"{name} trains a model a party that never leaves it: there is nothing to federate")
-    if config.data.path is not None and config.data.partition not in ("auto", "natural"):
-        raise UserError(
-            f"--partition {config.data.partition} splits rows, and here each site has its own; leave it away"
-        )
-    if is_custom(config.model.model):
-        raise UserError(
-            f"sites have no encoder {config.model.model}, and run no code that is sent to them; use one of ours"
-        )
-    if config.data.validation:
-        raise UserError("--validation holds rows out that a coordinator does not have; leave it away in a federation")

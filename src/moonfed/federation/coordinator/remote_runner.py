@@ -19,10 +19,11 @@ from moonfed.engines import JobResult
 from moonfed.federation.coordinator.duplicates import LINE, Whereabouts
 from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.update_validation import Enrolled, Gate, Reply, within_norm
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.pki.coordinator_folder import Home
 from moonfed.federation.protocol.codec import expected_losses, expected_upload, flat_state
+from moonfed.federation.protocol.rejection import Refused
 from moonfed.federation.protocol.request import TRAIN, Ask, Note, Words, ask_note, read_reply
-from moonfed.federation.protocol.signing import Refused, digest
+from moonfed.federation.protocol.signing import digest
 from moonfed.training.cohort import Participant
 from moonfed.training.trial import Trial
 

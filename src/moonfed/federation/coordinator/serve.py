@@ -15,10 +15,11 @@ from moonfed.data import Dataset
 from moonfed.engines import Options, nets_of, pick_device, pick_engine
 from moonfed.experiments.execute import Outcome, carry_out
 from moonfed.federation.coordinator.enrolment import enrol
-from moonfed.federation.coordinator.federation_config import FederationSettings, check_federable
+from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.listener import NOBODY, Listener
 from moonfed.federation.coordinator.remote_runner import Post, Sites, appended
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.pki.coordinator_folder import Home
+from moonfed.federation.protocol.eligibility import check_federable
 from moonfed.federation.protocol.request import encoding_digest
 from moonfed.storage.run_folder import RunFolder, read_rows
 from moonfed.training.config import Config

@@ -14,7 +14,8 @@ from moonfed.core.tree import finite, leaves, vector_norm
 from moonfed.core.types import Tensors, Upload
 from moonfed.engines.step import effective_steps_of
 from moonfed.federation.protocol.codec import Like, rebuilt_upload
-from moonfed.federation.protocol.signing import SHOWN, Claim, Numbers, Refused, verify
+from moonfed.federation.protocol.rejection import SHOWN, Refused
+from moonfed.federation.protocol.signing import Claim, Numbers, verify
 
 NONCE_BYTES = 16
 CHANGE = "the change of the weights"

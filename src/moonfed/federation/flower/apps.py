@@ -18,7 +18,8 @@ from moonfed.federation.coordinator.listener import Listener
 from moonfed.federation.coordinator.serve import serve
 from moonfed.federation.flower.site_worker import reply_to
 from moonfed.federation.flower.transport import GridPost
-from moonfed.federation.pki.home_folders import Home, SitePlace
+from moonfed.federation.pki.coordinator_folder import Home
+from moonfed.federation.pki.site_folder import SitePlace
 from moonfed.federation.site.trainer import Site
 from moonfed.training.config import make_config
 

@@ -3,20 +3,18 @@
 import contextlib
 import errno
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.federation.flower.node_log import last_words
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_TROUBLE = re.compile(r"ERROR\b|CRITICAL\b|[\w.]*(Error|Exception): ")
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -97,27 +95,6 @@ def stop_all(children: Sequence[Child], seconds: float = STOP_SECONDS) -> None:
         child.process.wait()
 
 
-@contextlib.contextmanager
-def alone(folder: Path, who: str) -> Iterator[None]:
-    """Keep other processes out of a folder; the operating system lets go when this one dies, however it dies."""
-    try:
-        file = (folder / "lock").open("w")
-    except OSError as error:
-        raise UserError(f"cannot write {folder / 'lock'}: {error.strerror}; {folder} has to be writable") from None
-    with file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass
-        except BlockingIOError:
-            raise UserError(f"{folder} is in use by {who}; stop that first") from None
-        except OSError as error:
-            raise UserError(f"{folder} cannot be locked: {error.strerror}; use a folder on another disk") from None
-        yield
-
-
 def free_port() -> int:
     """Find a port of this machine that nobody uses."""
     with socket.socket() as probe:
@@ -170,12 +147,3 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def last_words(lines: Sequence[str]) -> str:
-    """Put the last trouble that a process spoke of, or else the last it said, on one line without its colours."""
-    said = [plain for line in lines if (plain := " ".join(_COLOUR.sub("", line).split()))]
-    bad = [k for k, line in enumerate(said) if _TROUBLE.match(line)]
-    text = " / ".join(said[bad[-1] :][:3] if bad else said[-3:])
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text[:400] or "it said nothing"

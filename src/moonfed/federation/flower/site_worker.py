@@ -37,12 +37,14 @@ from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from moonfed.core.files import make_folder
 from moonfed.federation.flower.messages import content, note_of
-from moonfed.federation.flower.processes import Child, alone, free_port
-from moonfed.federation.pki.home_folders import SitePlace
+from moonfed.federation.flower.node_log import KEPT_OUT, why_ended
+from moonfed.federation.flower.processes import Child, free_port
+from moonfed.federation.pki.folder_lock import alone
 from moonfed.federation.pki.keys import write_private
+from moonfed.federation.pki.site_folder import SitePlace
+from moonfed.federation.protocol.rejection import printable
 from moonfed.federation.protocol.request import Note
-from moonfed.federation.protocol.signing import printable
-from moonfed.federation.site.diagnosis import KEPT_OUT, aside, pause, trouble_at, why_ended
+from moonfed.federation.site.diagnosis import aside, pause, trouble_at
 from moonfed.federation.site.trainer import Site
 
 POLL = 0.1

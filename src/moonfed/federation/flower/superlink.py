@@ -30,11 +30,12 @@ from moonfed.core.errors import RunFailed
 from moonfed.core.files import make_folder
 from moonfed.federation.coordinator.audit_log import Book
 from moonfed.federation.flower.messages import as_flower
-from moonfed.federation.flower.processes import Child, alone, await_port, free_port, listening
+from moonfed.federation.flower.processes import Child, await_port, free_port, listening
 from moonfed.federation.flower.proxy import opened
 from moonfed.federation.flower.site_worker import ACQUIRE
 from moonfed.federation.pki.certificates import check_server_files
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.pki.coordinator_folder import Home
+from moonfed.federation.pki.folder_lock import alone
 from moonfed.federation.pki.keys import write_private
 
 NEAR = "127.0.0.1"

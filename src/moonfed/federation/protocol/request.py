@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.hashes import SHA384
 
 from moonfed import __version__
 from moonfed.core.types import Tensors
-from moonfed.federation.protocol.signing import Claim, Refused, digest
+from moonfed.federation.protocol.rejection import Refused
+from moonfed.federation.protocol.signing import Claim, digest
 
 Words: TypeAlias = Mapping[str, str | int | float | bytes]
 

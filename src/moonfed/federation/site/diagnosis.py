@@ -1,21 +1,16 @@
 """Why a site is not let in, in a line: nobody answers, it is not the coordinator, or the site is not on its list."""
 
-import re
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from moonfed.core.files import short
-from moonfed.federation.flower.processes import last_words
-from moonfed.federation.protocol.signing import printable
 
 SECONDS = 5.0  # that a coordinator may take to answer the door
 EXPIRED, EARLY, NAMES = 10, 9, (62, 64)  # OpenSSL's verdicts: too late, too soon, another host or address
-CLOCK = re.compile(r"moonfed's door: (the clock of .*)")
-KEPT_OUT = "[code: 2004]"  # what Flower's node says whose key is not registered
 
 
 def trouble_at(address: str, authority: Path, seconds: float = SECONDS) -> str | None:
@@ -53,18 +48,6 @@ def _untrusted(address: str, error: ssl.SSLCertVerificationError) -> str:
         f"{whose} is not signed by the authority of this site's invitation ({error.verify_message}): "
         "is it the right coordinator, and its newest invitation?"
     )
-
-
-def why_ended(lines: Sequence[str], address: str) -> str:
-    """Say why Flower's node ended, by what it said."""
-    if clock := next((found[1] for line in lines if (found := CLOCK.search(line))), None):
-        return f"the coordinator at {address} does not let this site in: {printable(clock)}"
-    if any(KEPT_OUT in line for line in lines):
-        return (
-            f"the coordinator at {address} does not let this site in: is its key on the allow-list? "
-            "(moonfed federation admit)"
-        )
-    return f"the connection to {address} ended: {last_words(lines)}"
 
 
 def aside(call: Callable[[], str | None], stopping: Callable[[], bool]) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.data.readers.schema import Unfit
-from moonfed.federation.protocol.signing import Refused, printable
+from moonfed.federation.protocol.rejection import Refused, printable
 
 MOST = 300  # characters
 LOG = "the site's own log says more"

@@ -10,7 +10,7 @@ from moonfed.data import DATASETS, Dataset
 from moonfed.data.partition import Rows
 from moonfed.data.readers.encoding import Encoding, encoding_of
 from moonfed.data.readers.schema import read_by
-from moonfed.federation.pki.home_folders import SiteSettings
+from moonfed.federation.pki.site_folder import SiteSettings
 from moonfed.training.config import Config
 from moonfed.training.trial import split_rows
 

@@ -11,8 +11,8 @@ from moonfed.core.tree import pack, unpack
 from moonfed.core.types import Slots
 from moonfed.data.readers.encoding import Encoding
 from moonfed.data.readers.schema import checked
+from moonfed.federation.protocol.rejection import Refused
 from moonfed.federation.protocol.request import Note, Words, encoding_digest
-from moonfed.federation.protocol.signing import Refused
 
 ENCODING = "encoding.json"
 ANEW = "a new run (federation start with another --out) takes it back"

@@ -13,11 +13,12 @@ from moonfed.core.types import PartyInfo, State
 from moonfed.data.batches import draw_plan, probe_plan
 from moonfed.data.partition import Rows, class_counts
 from moonfed.engines import Job, JobResult, Options, nets_of, pick_device, pick_engine
-from moonfed.federation.coordinator.federation_config import check_federable
-from moonfed.federation.pki.home_folders import SitePlace
+from moonfed.federation.pki.site_folder import SitePlace
 from moonfed.federation.protocol.codec import flat_upload, rebuilt_state
+from moonfed.federation.protocol.eligibility import check_federable
+from moonfed.federation.protocol.rejection import Refused, printable
 from moonfed.federation.protocol.request import ENROL, PROCESS, TELL, TRAIN, Ask, Note, read_ask, reply_note
-from moonfed.federation.protocol.signing import Refused, printable, sign
+from moonfed.federation.protocol.signing import sign
 from moonfed.federation.site.redaction import for_others, whole_story
 from moonfed.federation.site.site_data import open_rows
 from moonfed.federation.site.site_memory import Memory

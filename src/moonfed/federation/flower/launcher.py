@@ -10,14 +10,18 @@ from pathlib import Path
 from moonfed.core.errors import UserError
 from moonfed.core.files import make_folder
 from moonfed.experiments.execute import Outcome, default_folder
-from moonfed.federation.coordinator.federation_config import FederationSettings, check_federable
+from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.listener import NOBODY, Listener
 from moonfed.federation.coordinator.serve import serve
-from moonfed.federation.flower.processes import Child, alone, free_port, stop_all
+from moonfed.federation.flower.app_bundle import write_app
+from moonfed.federation.flower.processes import Child, free_port, stop_all
 from moonfed.federation.flower.superlink import superlink
 from moonfed.federation.flower.transport import GridPost
 from moonfed.federation.pki.certificates import expiring
-from moonfed.federation.pki.home_folders import Home, SitePlace, SiteSettings, make_home, make_site
+from moonfed.federation.pki.coordinator_folder import Home, make_home
+from moonfed.federation.pki.folder_lock import alone
+from moonfed.federation.pki.site_folder import SitePlace, SiteSettings, make_site
+from moonfed.federation.protocol.eligibility import check_federable
 from moonfed.storage.run_folder import CONFIG, FEDERATION
 from moonfed.training.config import Config
 
@@ -84,10 +88,17 @@ def federate_here(
         stack.callback(stop_all, children)
         for name in names:
             SitePlace(folder / name).move(home.invitation)
-            words = ["-m", "moonfed.federation.site.join_process", str(folder / name), str(os.getpid())]
+            words = ["-m", "moonfed.federation.flower.join_process", str(folder / name), str(os.getpid())]
             children.append(Child(words, folder / f"{name}.log", folder / name / "flower"))
         leaving = partial(stop_all, children)  # while SuperLink is still there to take their leave
         return coordinate(home, "127.0.0.1", config, path, resume, settings, listener, leaving)
+
+
+def create_coordinator(path: Path, host: str, port: int, days: int) -> Home:
+    """Make a coordinator's folder, with the app that Flower's own commands take."""
+    home = make_home(path, host, port, days)
+    write_app(path / "app")
+    return home
 
 
 def place_of(config: Config, out: Path | None, resume: bool) -> Path:
@@ -104,7 +115,7 @@ def _make(folder: Path, names: list[str], port: int, threads: int) -> None:
     half = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(half, ignore_errors=True)
     make_folder(half)
-    home = make_home(half / COORDINATOR, "127.0.0.1", port, DAYS)
+    home = create_coordinator(half / COORDINATOR, "127.0.0.1", port, DAYS)
     for i, name in enumerate(names):
         place = make_site(half / name, home.invitation, SiteSettings(name, share=i, threads=threads))
         home.admit(name, place.public)

@@ -1,4 +1,4 @@
-"""A site as a child process: python -m moonfed.federation.site.join_process DIR PARENT."""
+"""A site as a child process: python -m moonfed.federation.flower.join_process DIR PARENT."""
 
 import signal
 import sys
