@@ -1,4 +1,4 @@
-"""Certificates: made for the hosts and days asked for, believed by those who hold the authority's, and nobody else."""
+"""Certificates: made for given hosts and days, trusted by those who hold the authority's, and by nobody else."""
 
 import contextlib
 import socket
@@ -18,7 +18,7 @@ from moonfed.core.errors import UserError
 from moonfed.federation.pki.certificates import (
     ServerFiles,
     check_server_files,
-    expiring,
+    expiry_warning,
     make_authority,
     make_server_certificate,
     read_certificate,
@@ -111,7 +111,7 @@ def test_a_certificate_of_tomorrow_is_not_believed_today(made, tmp_path):
     early = resigned(made, tmp_path, day(1), day(30))
     with pytest.raises(ssl.SSLCertVerificationError, match="not yet valid"):
         handshake(early, made.authority)
-    with pytest.raises(UserError, match=r"valid from .* is this machine's clock right\?"):
+    with pytest.raises(UserError, match=r"not valid before .* is this machine's clock right\?"):
         check_server_files(early)
 
 
@@ -160,17 +160,17 @@ def test_the_lifetime_is_the_days_asked_for_and_hosts_are_named(made):
 
 
 def test_a_certificate_that_cannot_be_made_or_read_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(UserError, match=r"lifetime of 1 day to 100 years, got 0"):
+    with pytest.raises(UserError, match=r"lifetime is 1 day to 100 years, got 0"):
         make_authority(tmp_path, 0)
     make_authority(tmp_path, 1)
     with pytest.raises(UserError, match="needs a host name or an address"):
         make_server_certificate(tmp_path, [], 1)
     with pytest.raises(UserError, match="ASCII"):
         make_server_certificate(tmp_path, ["höst"], 1)
-    with pytest.raises(UserError, match=r"lifetime of 1 day to 100 years, got -1"):
+    with pytest.raises(UserError, match=r"lifetime is 1 day to 100 years, got -1"):
         make_server_certificate(tmp_path, HOSTS, -1)
     (tmp_path / "ca.crt").write_text("nonsense")
-    with pytest.raises(UserError, match=r"ca\.crt should hold a certificate in PEM form"):
+    with pytest.raises(UserError, match=r"ca\.crt should hold a certificate in PEM format"):
         make_server_certificate(tmp_path, HOSTS, 1)
 
 
@@ -179,7 +179,7 @@ def test_a_certificate_that_cannot_be_made_or_read_is_refused_with_what_to_do(tm
 )
 def test_a_host_that_no_site_could_reach_is_refused(tmp_path, host):
     make_authority(tmp_path, 1)
-    with pytest.raises(UserError, match=r"a host is a name such as|no address of one machine"):
+    with pytest.raises(UserError, match=r"a host is a name such as|not the address of one machine"):
         make_server_certificate(tmp_path, [host], 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.crt", "ca.key"]
 
@@ -210,18 +210,18 @@ def test_no_certificate_outlives_its_authority(tmp_path):
     assert renew_server_certificate(files, 365) == authority.not_valid_after_utc
 
 
-def test_a_certificate_that_ends_within_a_month_is_spoken_of_and_no_other(tmp_path):
+def test_a_certificate_that_expires_within_a_month_is_reported_and_no_other(tmp_path):
     make_authority(tmp_path, 400)
     files = make_server_certificate(tmp_path, HOSTS, 31)
-    assert expiring(files) is None
+    assert expiry_warning(files) is None
     renew_server_certificate(files, 12)
-    line = expiring(files)
+    line = expiry_warning(files)
     assert line is not None
-    assert line.startswith(f"{files.certificate} ends on {day(12):%d %B %Y}, in 1")
+    assert line.startswith(f"{files.certificate} expires on {day(12):%d %B %Y}, in 1")
     assert line.endswith(f"renew it with moonfed federation renew {tmp_path}")
     other = tmp_path / "other"
     make_authority(other, 20)
-    last = expiring(make_server_certificate(other, HOSTS, 365))
+    last = expiry_warning(make_server_certificate(other, HOSTS, 365))
     assert last is not None
-    assert "ca.crt ends on" in last
+    assert "ca.crt expires on" in last
     assert "moonfed federation init" in last

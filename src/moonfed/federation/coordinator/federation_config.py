@@ -1,4 +1,4 @@
-"""How a federation waits and whom it takes: the settings that a simulation has no use for."""
+"""Settings that only a federation has: how long to wait for sites, and what to reject."""
 
 from typing import Any
 
@@ -9,30 +9,30 @@ from moonfed.training.config import Section, flag_in
 
 
 class FederationSettings(Section):
-    """Deadline, quorum and what is refused; how the rounds are run, not what they compute."""
+    """Deadline, quorum and limits; they decide which replies count, not what is computed from them."""
 
-    deadline: float = Field(600.0, gt=0, le=1e6, description="most seconds that a round waits for replies")
-    quorum: float = Field(0.5, gt=0, le=1, description="share of the cohort without whose replies no round counts")
-    attempts: int = Field(3, ge=1, le=1000, description="times that a round without quorum is asked for")
-    patience: float = Field(30.0, ge=0, le=1e6, description="seconds that a site which left may take to come back")
+    deadline: float = Field(600.0, gt=0, le=1e6, description="seconds that a round waits for replies")
+    quorum: float = Field(0.5, gt=0, le=1, description="fraction of the cohort that must reply for a round to count")
+    attempts: int = Field(3, ge=1, le=1000, description="attempts at a round before the run stops for lack of replies")
+    patience: float = Field(30.0, ge=0, le=1e6, description="seconds to wait for a disconnected site to return")
     norm: float = Field(
         10.0,
         ge=0,
         le=1e9,
-        description="refuse updates longer than this many times the round's median; 0: none",
+        description="reject updates whose norm exceeds this multiple of the round's median; 0: no limit",
         json_schema_extra={"flag": "--norm-limit"},
     )
     rows: float = Field(
         100.0,
         ge=1,
         le=1e9,
-        description="refuse sites that say they hold more rows than so many times the median",
+        description="reject sites that report more rows than this multiple of the median",
         json_schema_extra={"flag": "--rows-limit"},
     )
 
 
-def waiting(given: dict[str, Any]) -> FederationSettings:
-    """Make the settings, or say in a line which one is out of range."""
+def make_federation_settings(given: dict[str, Any]) -> FederationSettings:
+    """Make the settings, or name the flag that is out of range."""
     try:
         return FederationSettings(**given)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Who hears of a federation's progress, and says when it is to stop."""
+"""The observer of a federation's run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,11 @@ from moonfed.training.trial import Trial
 
 @dataclass(frozen=True)
 class Listener:
-    """A display, a log, or nobody."""
+    """Is told of start and rounds, and says whether the user wants to stop."""
 
     start: Callable[[list[Trial]], None] = lambda trials: None
     after_round: Callable[[int, list[RoundRecord]], bool] = lambda round, rows: True
-    say: Callable[[str], None] = lambda line: None
-    stopping: Callable[[], bool] = lambda: False  # whether the user has asked for the end
+    stopping: Callable[[], bool] = lambda: False
 
 
-NOBODY = Listener()
+NO_LISTENER = Listener()

@@ -1,10 +1,10 @@
-"""The folder that flwr run takes: a project file and a module that names the two apps."""
+"""The app folder for Flower's own commands (flwr run): a project file and a module that names the two apps."""
 
 from pathlib import Path
 
 from moonfed.core.files import make_folder, write_bytes
 
-APP = """# What flwr run sends to SuperLink: the code is the moonfed that is installed on each machine.
+PROJECT = """# What flwr run sends to SuperLink; the code is the moonfed that is installed on each machine.
 [project]
 name = "moonfed-federation"
 version = "1.0.0"
@@ -25,7 +25,7 @@ out = ""
 config = ""
 resume = false
 """
-APP_CODE = '''"""The two apps of moonfed's federations, as Flower looks for them."""
+MODULE = '''"""The ServerApp and the ClientApp of moonfed, where Flower looks for them."""
 
 from moonfed.federation.flower.apps import server, site
 
@@ -33,8 +33,8 @@ __all__ = ["server", "site"]
 '''
 
 
-def write_app(folder: Path) -> None:
+def write_app_bundle(folder: Path) -> None:
     """Write the folder that flwr run takes."""
     make_folder(folder)
-    write_bytes(folder / "pyproject.toml", APP.encode())
-    write_bytes(folder / "moonfed_app.py", APP_CODE.encode())
+    write_bytes(folder / "pyproject.toml", PROJECT.encode())
+    write_bytes(folder / "moonfed_app.py", MODULE.encode())

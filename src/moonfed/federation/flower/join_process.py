@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from moonfed.federation.flower.processes import end_with_parent
-from moonfed.federation.flower.site_worker import join
+from moonfed.federation.flower.processes import exit_with_parent, log_to
+from moonfed.federation.flower.site_worker import join_federation
 
 
 def main() -> None:
-    """Take part until told to stop, or until the parent is gone."""
+    """Take part until stopped, or until the parent is gone."""
     folder, parent = sys.argv[1:]
     stopping = [False]
 
@@ -19,8 +19,9 @@ def main() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    end_with_parent(int(parent))
-    join(Path(folder), lambda line: print(line, flush=True), lambda: stopping[0])
+    exit_with_parent(int(parent))
+    log_to(sys.stdout)
+    join_federation(Path(folder), lambda: stopping[0])
 
 
 if __name__ == "__main__":

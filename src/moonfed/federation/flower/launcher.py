@@ -1,5 +1,6 @@
-"""A federation from the coordinator's chair: with sites elsewhere, or with all of them on this machine."""
+"""Starts federations: a coordinator with remote sites, or a coordinator with all its sites on this machine."""
 
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -11,98 +12,106 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import make_folder
 from moonfed.experiments.execute import Outcome, default_folder
 from moonfed.federation.coordinator.federation_config import FederationSettings
-from moonfed.federation.coordinator.listener import NOBODY, Listener
+from moonfed.federation.coordinator.listener import NO_LISTENER, Listener
 from moonfed.federation.coordinator.serve import serve
-from moonfed.federation.flower.app_bundle import write_app
-from moonfed.federation.flower.processes import Child, free_port, stop_all
-from moonfed.federation.flower.superlink import superlink
-from moonfed.federation.flower.transport import GridPost
-from moonfed.federation.pki.certificates import expiring
-from moonfed.federation.pki.coordinator_folder import Home, make_home
-from moonfed.federation.pki.folder_lock import alone
-from moonfed.federation.pki.site_folder import SitePlace, SiteSettings, make_site
+from moonfed.federation.flower.app_bundle import write_app_bundle
+from moonfed.federation.flower.processes import ChildProcess, free_port, stop_all
+from moonfed.federation.flower.superlink import superlink_session
+from moonfed.federation.flower.transport import GridTransport
+from moonfed.federation.pki.certificates import expiry_warning
+from moonfed.federation.pki.coordinator_folder import CoordinatorFolder, make_coordinator_folder
+from moonfed.federation.pki.folder_lock import locked_folder
+from moonfed.federation.pki.site_folder import SiteFolder, SiteSettings, make_site_folder
 from moonfed.federation.protocol.eligibility import check_federable
 from moonfed.storage.run_folder import CONFIG, FEDERATION
 from moonfed.training.config import Config
 
-COORDINATOR = "coordinator"
-DAYS = 60  # for which the certificates of a federation on one machine are good
+logger = logging.getLogger(__name__)
+LOOPBACK = "127.0.0.1"
+COORDINATOR = "coordinator"  # folder of a federation on one machine, beside those of its sites
+LOCAL_CERTIFICATE_DAYS = 60
 
 
-def coordinate(
-    home: Home,
+def create_coordinator(path: Path, host: str, port: int, days: int) -> CoordinatorFolder:
+    """Make a coordinator's folder, with the app bundle for Flower's own commands."""
+    folder = make_coordinator_folder(path, host, port, days)
+    write_app_bundle(path / "app")
+    return folder
+
+
+def run_coordinator(
+    folder: CoordinatorFolder,
     listen: str,
     config: Config,
     out: Path | None,
     resume: bool,
     settings: FederationSettings,
-    listener: Listener = NOBODY,
-    leaving: Callable[[], None] = lambda: None,
+    listener: Listener = NO_LISTENER,
+    before_end: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Start a SuperLink, wait for the sites of the allow-list, and run the rounds; leaving() comes before its end."""
-    path = place_of(config, out, resume)
-    with superlink(home, listen, listener.say) as grid:
-        if (line := expiring(home.files)) is not None:
-            listener.say(line)
-        listener.say(f"listening on port {home.address()[1]} for {', '.join(sorted(home.allowed()))}")
-        post = GridPost(grid, home.allowed(), settings.deadline)
+    """Start a SuperLink, wait for the sites of the allow-list, and run the rounds; before_end() precedes its end."""
+    path = choose_run_folder(config, out, resume)
+    with superlink_session(folder, listen) as grid:
+        if (warning := expiry_warning(folder.server_files)) is not None:
+            logger.warning(warning)
+        allowed = folder.allow_list()
+        logger.info("listening on port %d for %s", folder.address()[1], ", ".join(sorted(allowed)))
+        transport = GridTransport(grid, allowed, settings.deadline)
         try:
-            return serve(config, path, resume, home, post, settings, listener)
+            return serve(config, path, resume, folder, transport, settings, listener)
         finally:
-            leaving()
+            before_end()
 
 
-def federate_here(
+def run_local_federation(
     config: Config,
     count: int,
     out: Path | None,
     resume: bool,
     settings: FederationSettings,
-    listener: Listener = NOBODY,
+    listener: Listener = NO_LISTENER,
 ) -> Outcome:
-    """Run a federation of sites on this machine, each with its share of the split, and end everything after it."""
+    """Run a federation of sites on this machine, each with its share of the split, and stop all processes after it."""
     if config.data.path is not None:
         raise UserError(
-            "moonfed federate splits a known data set between sites on this machine; with --data each site has rows of "
-            "its own: moonfed federation init, moonfed site init --data, moonfed federation start --data"
+            "moonfed federate splits a built-in data set between sites on this machine; for sites with their own rows "
+            "use moonfed federation init, moonfed site init --data and moonfed federation start --data"
         )
-    path = place_of(config, out, resume)
-    folder = path / FEDERATION
+    path = choose_run_folder(config, out, resume)
+    parent = path / FEDERATION
     names = [f"site-{i:0{len(str(count - 1))}}" for i in range(count)]
     port = free_port()
-    if not folder.exists():
+    if not parent.exists():
         threads = config.run.threads or max(1, (os.cpu_count() or 1) // count)
-        _make(folder, names, port, threads)
-    home = Home(folder / COORDINATOR)
-    if (made := sorted(home.allowed())) != names:
+        create_local_folders(parent, names, port, threads)
+    folder = CoordinatorFolder(parent / COORDINATOR)
+    if (existing := sorted(folder.allow_list())) != names:
         raise UserError(
-            f"{path} was made with {len(made)} sites, got --sites {count}; use --sites {len(made)}, "
+            f"{path} was made with {len(existing)} sites, got --sites {count}; use --sites {len(existing)}, "
             "or --out for another folder"
         )
-    children: list[Child] = []
+    children: list[ChildProcess] = []
     with ExitStack() as stack:
-        stack.enter_context(alone(folder, "another moonfed federate"))  # before its sites are told another port
-        if expiring(home.files) is not None:  # a run that is gone on with after weeks
-            home.renew(DAYS)
-        home.move("127.0.0.1", port)
+        stack.enter_context(locked_folder(parent, "another moonfed federate"))  # before the sites' port is changed
+        if expiry_warning(folder.server_files) is not None:  # a run that is resumed after weeks
+            folder.renew_certificate(LOCAL_CERTIFICATE_DAYS)
+        folder.set_address(LOOPBACK, port)
         stack.callback(stop_all, children)
         for name in names:
-            SitePlace(folder / name).move(home.invitation)
-            words = ["-m", "moonfed.federation.flower.join_process", str(folder / name), str(os.getpid())]
-            children.append(Child(words, folder / f"{name}.log", folder / name / "flower"))
-        leaving = partial(stop_all, children)  # while SuperLink is still there to take their leave
-        return coordinate(home, "127.0.0.1", config, path, resume, settings, listener, leaving)
+            SiteFolder(parent / name).update_invitation(folder.invitation)
+            children.append(start_site(parent / name, parent / f"{name}.log"))
+        stop_sites = partial(stop_all, children)  # while SuperLink is still there to sign them off
+        return run_coordinator(folder, LOOPBACK, config, path, resume, settings, listener, stop_sites)
 
 
-def create_coordinator(path: Path, host: str, port: int, days: int) -> Home:
-    """Make a coordinator's folder, with the app that Flower's own commands take."""
-    home = make_home(path, host, port, days)
-    write_app(path / "app")
-    return home
+def start_site(folder: Path, log: Path) -> ChildProcess:
+    """Start a site in a process of its own, which ends with this one."""
+    arguments = ["-m", "moonfed.federation.flower.join_process", str(folder), str(os.getpid())]
+    return ChildProcess(arguments, log, folder / "flower")
 
 
-def place_of(config: Config, out: Path | None, resume: bool) -> Path:
-    """Choose the run folder, and refuse at once what would be refused after the sites have come."""
+def choose_run_folder(config: Config, out: Path | None, resume: bool) -> Path:
+    """Choose the run folder, and reject at once what would be rejected after the sites have connected."""
     check_federable(config)
     path = out or default_folder(config).with_name(f"federated-{default_folder(config).name}")
     if (path / CONFIG).exists() and not resume:
@@ -110,13 +119,14 @@ def place_of(config: Config, out: Path | None, resume: bool) -> Path:
     return path
 
 
-def _make(folder: Path, names: list[str], port: int, threads: int) -> None:
-    """Make the folders of a coordinator and its sites, whole or not at all."""
-    half = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(half, ignore_errors=True)
-    make_folder(half)
-    home = create_coordinator(half / COORDINATOR, "127.0.0.1", port, DAYS)
+def create_local_folders(parent: Path, names: list[str], port: int, threads: int) -> None:
+    """Make the folders of a coordinator and its sites, completely or not at all."""
+    temporary = parent.with_name(f".{parent.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    make_folder(temporary)
+    folder = create_coordinator(temporary / COORDINATOR, LOOPBACK, port, LOCAL_CERTIFICATE_DAYS)
     for i, name in enumerate(names):
-        place = make_site(half / name, home.invitation, SiteSettings(name, share=i, threads=threads))
-        home.admit(name, place.public)
-    half.rename(folder)
+        settings = SiteSettings(name, share=i, threads=threads)
+        site = make_site_folder(temporary / name, folder.invitation, settings)
+        folder.admit(name, site.public_key_path)
+    temporary.rename(parent)

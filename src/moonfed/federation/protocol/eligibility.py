@@ -1,4 +1,4 @@
-"""Which runs can be federated; coordinator and sites both check it."""
+"""Which runs can be federated. The coordinator checks before it starts, each site before it trains."""
 
 from moonfed.algorithms import ALGORITHMS
 from moonfed.core.errors import UserError
@@ -8,19 +8,24 @@ from moonfed.training.registry import make_algorithm
 
 
 def check_federable(config: Config) -> None:
-    """Refuse what cannot be federated; a site asks this too, so that no coordinator can name files of its machine."""
+    """Reject settings that cannot be federated.
+
+    Sites check as well, so that no coordinator can make them run code or read files of their machine.
+    """
     name, settings = config.algorithm.name, config.algorithm
     if ALGORITHMS[name].pooled:
-        raise UserError(f"{name} trains on all rows in one place, which is what a federation avoids; use moonfed run")
+        raise UserError(f"{name} needs all rows in one place, so it cannot be federated; use moonfed run")
     if make_algorithm(name, settings.server, settings.options).local.own is not None:
-        raise UserError(f"{name} trains a model a party that never leaves it: there is nothing to federate")
+        raise UserError(f"{name} trains one model per party and sends nothing, so it cannot be federated")
     if config.data.path is not None and config.data.partition not in ("auto", "natural"):
         raise UserError(
-            f"--partition {config.data.partition} splits rows, and here each site has its own; leave it away"
+            f"--partition {config.data.partition} splits one data set, but in a federation each site has its own rows; "
+            "omit --partition"
         )
     if is_custom(config.model.model):
         raise UserError(
-            f"sites have no encoder {config.model.model}, and run no code that is sent to them; use one of ours"
+            f"sites do not run code that is sent to them, so the encoder {config.model.model} cannot be federated; "
+            "use a built-in --model"
         )
     if config.data.validation:
-        raise UserError("--validation holds rows out that a coordinator does not have; leave it away in a federation")
+        raise UserError("--validation needs training rows, which a coordinator does not have; omit it in a federation")

@@ -1,24 +1,32 @@
-"""Why a message is rejected, in a form that is safe to log. Imports no torch: Flower's processes use it."""
+"""Rejections of messages, in a form that is safe to log.
+
+This module imports no torch: Flower's own processes use it, and their start must not wait for torch.
+"""
 
 import json
 
-SHOWN = 120  # characters of a word from outside that go into a log
+MAX_LOGGED_CHARS = 120  # of a name that came from outside
 
 
-class Refused(Exception):
-    """A reply that is not taken: whose it was, one word for the kind of refusal, and a sentence."""
+class Rejection(Exception):
+    """A message that is not accepted: a short reason, a sentence of detail, and the site and round it belongs to."""
 
     def __init__(self, reason: str, detail: str = "", site: str = "", round: int | None = None) -> None:
-        detail, site = (printable(text) for text in (detail, site))  # it may be a stranger's, and goes to a terminal
+        detail, site = (sanitize(text) for text in (detail, site))  # may come from outside, and goes to a terminal
         super().__init__(f"{site or 'a site'}: {reason}" + (f": {detail}" if detail else ""))
         self.reason, self.detail, self.site, self.round = reason, detail, site, round
 
-    def line(self) -> str:
-        """Put the refusal on one line of JSON, for the log."""
-        said = {"refused": self.site[:SHOWN], "round": self.round, "reason": self.reason, "detail": self.detail}
-        return json.dumps(said, allow_nan=False)
+    def to_json(self) -> str:
+        """Write the rejection as one line of JSON for refused.jsonl."""
+        entry = {
+            "refused": self.site[:MAX_LOGGED_CHARS],
+            "round": self.round,
+            "reason": self.reason,
+            "detail": self.detail,
+        }
+        return json.dumps(entry, allow_nan=False)
 
 
-def printable(text: str) -> str:
-    """Make a word from outside fit for a log and a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text[: 4 * SHOWN])
+def sanitize(text: str) -> str:
+    """Cut a text from outside and replace what a terminal would interpret."""
+    return "".join(c if c.isprintable() else "?" for c in text[: 4 * MAX_LOGGED_CHARS])
