@@ -30,7 +30,7 @@ def coordinator(tmp_path: Path) -> CoordinatorFolder:
         ("--host", "x", "--days", "40000"),
     ],
 )
-def test_what_cannot_be_made_is_refused_before_anything_is_made(tmp_path: Path, words: tuple[str, ...]):
+def test_what_cannot_be_made_is_rejected_before_anything_is_made(tmp_path: Path, words: tuple[str, ...]):
     refuse(tmp_path, "federation", "init", tmp_path / "new", *words)
     (tmp_path / "file").write_text("")
     assert "not an empty folder" in refuse(tmp_path, "federation", "init", tmp_path / "file", "--host", "x")
@@ -87,7 +87,7 @@ def test_a_certificate_is_not_renewed_under_a_federation_that_runs(coordinator: 
     assert "is not a coordinator's folder" in refused(moonfed("federation", "renew", tmp_path))
 
 
-def test_a_folder_that_cannot_be_written_is_refused_in_a_line(coordinator: CoordinatorFolder, tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_rejected_with_one_line(coordinator: CoordinatorFolder, tmp_path: Path):
     (coordinator.path / "lock").mkdir()
     assert f"make {coordinator.path} writable" in refused(moonfed("federation", "renew", coordinator.path))
     with (

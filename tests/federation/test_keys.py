@@ -81,7 +81,7 @@ def private(path, key, form=PrivateFormat.OpenSSH, secret=None):
     return path
 
 
-def test_a_private_key_that_cannot_serve_is_refused_with_what_to_do(tmp_path):
+def test_a_private_key_that_cannot_be_used_is_rejected_with_what_to_do(tmp_path):
     path = tmp_path / "key"
     for key, kind in ((Ed25519PrivateKey.generate(), "Ed25519"), (generate_private_key(SECP256R1()), "secp256r1")):
         with pytest.raises(
@@ -103,7 +103,7 @@ def test_a_private_key_that_cannot_serve_is_refused_with_what_to_do(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o610])
-def test_a_private_key_that_others_can_read_is_refused(tmp_path, mode):
+def test_a_private_key_that_others_can_read_is_rejected(tmp_path, mode):
     make_key_pair(tmp_path / "site")
     (tmp_path / "site").chmod(mode)
     with pytest.raises(UserError, match=r"can be read by other users of this machine; run chmod 600"):
@@ -124,7 +124,7 @@ def test_the_allow_list_is_a_folder_of_public_keys_by_site(tmp_path):
     assert found["north"] == read_private(keys / "north").public_key()
 
 
-def test_an_allow_list_that_cannot_serve_is_refused_with_what_to_do(tmp_path):
+def test_an_allow_list_that_cannot_be_used_is_rejected_with_what_to_do(tmp_path):
     with pytest.raises(UserError, match="should be a folder"):
         read_allow_list(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"holds no <site>\.pub"):
