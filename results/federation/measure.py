@@ -1,12 +1,11 @@
-"""Measures federations on this machine: seconds of a round beyond the training, bytes on the wire against the model.
+"""Measures federations on this machine: seconds per round beyond the training, and bytes sent relative to the model.
 
-python results/federation/measure.py 3 mlp 6: three sites, a network, six rounds. Every byte between sites and
-SuperLink, TLS, HTTP and polls included, goes through a relay that counts it.
+python results/federation/measure.py 3 mlp 6: three sites, a network, six rounds. Every byte between the sites and the
+coordinator's proxy, with TLS, HTTP and polls, goes through a relay that counts it.
 """
 
 import itertools
 import json
-import os
 import re
 import socket
 import statistics
@@ -14,22 +13,24 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from moonfed.federation.coordinator.federation_config import FederationSettings
-from moonfed.federation.coordinator.launcher import coordinate
-from moonfed.federation.coordinator.listener import Listener
-from moonfed.federation.flower.processes import Child, free_port, stop_all
-from moonfed.federation.pki.home_folders import SiteSettings, make_home, make_site
-from moonfed.training.config import make_config
-from moonfed.training.loop import RoundRecord
+from moonfed.federation.flower.launcher import create_coordinator, run_coordinator, start_site
+from moonfed.federation.flower.processes import free_port, log_to, stop_all
+from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
+from moonfed.federation.pki.site_folder import SiteSettings, make_site_folder
+from moonfed.training.callbacks import Callback, Finished
+from moonfed.training.config import Config, make_config
+from moonfed.training.trial import Trial
 
 
 class Relay:
-    """Passes connections on to a port and counts what goes up and down."""
+    """Forwards connections to a port and counts the bytes in both directions."""
 
     def __init__(self, port: int) -> None:
         self.port, self.up, self.down = port, 0, 0
@@ -58,25 +59,50 @@ class Relay:
             end.close()
 
 
-def main() -> None:
-    """Run a federation through a relay and print what it took."""
-    sites, model, rounds = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    torch.set_num_threads(1)
-    folder = Path(tempfile.mkdtemp())
-    home = make_home(folder / "coordinator", "127.0.0.1", free_port(), 1)
-    relay = Relay(home.address()[1])
-    detour = folder / "detour.json"
-    detour.write_text(
-        json.dumps(
-            json.loads(home.invitation.read_text()) | {"address": f"127.0.0.1:{relay.listener.getsockname()[1]}"}
-        )
-    )
-    children: list[Child] = []
+def make_folders(path: Path, sites: int) -> tuple[CoordinatorFolder, Relay, list[Path]]:
+    """Make the folders of a coordinator and its sites, whose invitation names the relay's address."""
+    coordinator = create_coordinator(path / "coordinator", "127.0.0.1", free_port(), 1)
+    relay = Relay(coordinator.address()[1])
+    address = f"127.0.0.1:{relay.listener.getsockname()[1]}"
+    invitation = path / "invitation.json"
+    invitation.write_text(json.dumps(json.loads(coordinator.invitation.read_text()) | {"address": address}))
+    folders: list[Path] = []
     for i in range(sites):
-        place = make_site(folder / f"s{i}", detour, SiteSettings(f"s{i}", share=i, threads=1))
-        home.admit(f"s{i}", place.public)
-        words = ["-m", "moonfed.federation.site.join_process", str(place.path), str(os.getpid())]
-        children.append(Child(words, folder / f"s{i}.log", place.path / "flower"))
+        site = make_site_folder(path / f"s{i}", invitation, SiteSettings(f"s{i}", share=i, threads=1))
+        coordinator.admit(f"s{i}", site.public_key_path)
+        folders.append(site.path)
+    return coordinator, relay, folders
+
+
+def run(path: Path, config: Config, sites: int) -> list[tuple[int, int, float]]:
+    """Run a federation; return the relay's bytes up and down, and seconds, at the start and after each round."""
+    coordinator, relay, folders = make_folders(path, sites)
+    children = [start_site(folder, path / f"{folder.name}.log") for folder in folders]
+    marks: list[tuple[int, int, float]] = []
+    began = time.perf_counter()
+
+    class Marks(Callback):
+        def on_start(self, trials: Sequence[Trial]) -> None:
+            marks.append((relay.up, relay.down, time.perf_counter() - began))
+
+        def on_round(self, finished: Finished) -> None:
+            marks.append((relay.up, relay.down, finished[0][1]["seconds"]))
+
+    settings, stop_sites = FederationSettings(), partial(stop_all, children)  # type: ignore[call-arg]
+    try:
+        where = (coordinator, "127.0.0.1", config, path / "run", False, settings)
+        run_coordinator(*where, [Marks()], before_end=stop_sites)
+    finally:
+        stop_sites()
+    return marks
+
+
+def main() -> None:
+    """Measure one federation and print its cost as JSON."""
+    sites, model, rounds = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    log_to(sys.stderr)
+    torch.set_num_threads(1)
+    path = Path(tempfile.mkdtemp())
     config = make_config(
         {
             "algorithm": {"name": "moon"},
@@ -86,34 +112,10 @@ def main() -> None:
             "run": {"threads": 1},
         }
     )
-    marks: list[tuple[int, int, float]] = []
-    began = time.perf_counter()
-
-    def after(round: int, rows: list[RoundRecord]) -> bool:
-        marks.append((relay.up, relay.down, rows[0]["seconds"]))
-        return True
-
-    try:
-        coordinate(
-            home,
-            "127.0.0.1",
-            config,
-            folder / "run",
-            False,
-            FederationSettings(),  # type: ignore[call-arg]
-            Listener(
-                lambda trials: marks.append((relay.up, relay.down, time.perf_counter() - began)),
-                after,
-                lambda line: print(line, file=sys.stderr),
-            ),
-            partial(stop_all, children),
-        )
-    finally:
-        stop_all(children)
-    size = (folder / "run" / "final.safetensors").stat().st_size
-    spent = [
-        [float(s) for s in re.findall(r"steps in ([\d.]+) s", (folder / f"s{i}.log").read_text())] for i in range(sites)
-    ]
+    marks = run(path, config, sites)
+    size = (path / "run" / "final.safetensors").stat().st_size
+    logs = [(path / f"s{i}.log").read_text() for i in range(sites)]
+    spent = [[float(s) for s in re.findall(r"steps in ([\d.]+) s", log)] for log in logs]
     training = [max(own[r] for own in spent) for r in range(rounds)]
     beyond = [mark[2] - t for mark, t in zip(marks[1:], training, strict=True)]
     ups = [(b[0] - a[0]) / sites / size for a, b in itertools.pairwise(marks[1:])]

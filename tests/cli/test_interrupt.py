@@ -66,7 +66,7 @@ def test_a_round_that_waits_for_a_site_that_left_stops_when_told(tmp_path: Path)
     assert leaving.end(30).code == 0
     answer = stopped(coordinator, signal.SIGINT)
     assert answer.code == 1
-    assert answer.err.splitlines()[-1].startswith("moonfed: stopped, without waiting for site-1")
+    assert answer.err.splitlines()[-1].startswith("moonfed: stopped without waiting for site-1")
     assert staying.process.is_alive()
     made.end()
 

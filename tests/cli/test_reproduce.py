@@ -15,8 +15,8 @@ from moonfed.experiments.execute import run_trials
 from moonfed.papers.recipe_result import result_of
 from moonfed.papers.recipe_trials import ReproductionOptions, run_recipes
 from moonfed.papers.recipes import RECIPES
-from moonfed.training.callbacks import FunctionCallback
 from moonfed.training.accuracy import accuracy, final_accuracy
+from moonfed.training.callbacks import FunctionCallback
 
 FILE_SETS = {"result.json", "table.md", "table.tex", "lines.csv", "differences.csv", "curves.csv"}
 

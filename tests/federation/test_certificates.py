@@ -1,4 +1,4 @@
-"""Certificates: made for the hosts and days asked for, believed by those who hold the authority's, and nobody else."""
+"""Certificates: made for given hosts and days, trusted by those who hold the authority's, and by nobody else."""
 
 import contextlib
 import socket
@@ -18,7 +18,7 @@ from moonfed.core.errors import UserError
 from moonfed.federation.pki.certificates import (
     ServerFiles,
     check_server_files,
-    expiring,
+    expiry_warning,
     make_authority,
     make_server_certificate,
     read_certificate,
@@ -99,7 +99,7 @@ def test_a_site_that_holds_the_authoritys_certificate_believes_the_server_by_nam
     assert handshake(made, made.authority, name) == [b"update"]
 
 
-def test_an_expired_certificate_is_believed_by_no_site_and_started_by_no_server(made, tmp_path):
+def test_an_expired_certificate_is_trusted_by_no_site_and_started_by_no_server(made, tmp_path):
     expired = resigned(made, tmp_path, day(-30), day(-1))
     with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
         handshake(expired, made.authority)
@@ -107,15 +107,15 @@ def test_an_expired_certificate_is_believed_by_no_site_and_started_by_no_server(
         check_server_files(expired)
 
 
-def test_a_certificate_of_tomorrow_is_not_believed_today(made, tmp_path):
+def test_a_certificate_of_tomorrow_is_not_trusted_today(made, tmp_path):
     early = resigned(made, tmp_path, day(1), day(30))
     with pytest.raises(ssl.SSLCertVerificationError, match="not yet valid"):
         handshake(early, made.authority)
-    with pytest.raises(UserError, match=r"valid from .* is this machine's clock right\?"):
+    with pytest.raises(UserError, match=r"not valid before .* is this machine's clock right\?"):
         check_server_files(early)
 
 
-def test_a_certificate_of_a_foreign_authority_is_not_believed(made, tmp_path):
+def test_a_certificate_of_a_foreign_authority_is_not_trusted(made, tmp_path):
     make_authority(tmp_path, 30)
     foreign = make_server_certificate(tmp_path, HOSTS, 30)
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
@@ -126,13 +126,13 @@ def test_a_certificate_of_a_foreign_authority_is_not_believed(made, tmp_path):
         check_server_files(foreign._replace(authority=made.authority))
 
 
-def test_a_certificate_for_another_host_is_not_believed(made):
+def test_a_certificate_for_another_host_is_not_trusted(made):
     for name in ("example.org", "127.0.0.2"):
         with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
             handshake(made, made.authority, name)
 
 
-def test_a_certificate_without_a_host_is_refused_before_the_server_starts(made, tmp_path):
+def test_a_certificate_without_a_host_is_rejected_before_the_server_starts(made, tmp_path):
     nameless = resigned(made, tmp_path, day(-1), day(30), without_hosts=True)
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(nameless, made.authority)
@@ -140,18 +140,18 @@ def test_a_certificate_without_a_host_is_refused_before_the_server_starts(made, 
         check_server_files(nameless)
 
 
-def test_nothing_is_heard_from_a_site_that_does_not_speak_tls(made):
+def test_nothing_is_received_from_a_site_that_does_not_use_tls(made):
     assert handshake(made, made.authority, plain=True) == []
 
 
-def test_another_key_than_the_certificates_is_refused(made, tmp_path):
+def test_another_key_than_the_certificates_is_rejected(made, tmp_path):
     make_authority(tmp_path, 30)
     other = make_server_certificate(tmp_path, HOSTS, 30)
     with pytest.raises(UserError, match=r"server\.key is not the key of"):
         check_server_files(ServerFiles(made.authority, made.certificate, other.key))
 
 
-def test_the_lifetime_is_the_days_asked_for_and_hosts_are_named(made):
+def test_the_lifetime_is_the_given_days_and_hosts_are_named(made):
     found = read_certificate(made.certificate)
     assert abs(found.not_valid_after_utc - day(30)) < timedelta(hours=1)
     hosts = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -159,27 +159,27 @@ def test_the_lifetime_is_the_days_asked_for_and_hosts_are_named(made):
     assert [str(a) for a in hosts.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
 
 
-def test_a_certificate_that_cannot_be_made_or_read_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(UserError, match=r"lifetime of 1 day to 100 years, got 0"):
+def test_a_certificate_that_cannot_be_made_or_read_is_rejected_with_what_to_do(tmp_path):
+    with pytest.raises(UserError, match=r"lifetime is 1 day to 100 years, got 0"):
         make_authority(tmp_path, 0)
     make_authority(tmp_path, 1)
     with pytest.raises(UserError, match="needs a host name or an address"):
         make_server_certificate(tmp_path, [], 1)
     with pytest.raises(UserError, match="ASCII"):
         make_server_certificate(tmp_path, ["höst"], 1)
-    with pytest.raises(UserError, match=r"lifetime of 1 day to 100 years, got -1"):
+    with pytest.raises(UserError, match=r"lifetime is 1 day to 100 years, got -1"):
         make_server_certificate(tmp_path, HOSTS, -1)
     (tmp_path / "ca.crt").write_text("nonsense")
-    with pytest.raises(UserError, match=r"ca\.crt should hold a certificate in PEM form"):
+    with pytest.raises(UserError, match=r"ca\.crt should hold a certificate in PEM format"):
         make_server_certificate(tmp_path, HOSTS, 1)
 
 
 @pytest.mark.parametrize(
     "host", ["", " ", "a b", "*", "*.example.org", "a..b", "-a", "a-", "x" * 64, "256.1.1.1", "0.0.0.0"]
 )
-def test_a_host_that_no_site_could_reach_is_refused(tmp_path, host):
+def test_a_host_that_no_site_could_reach_is_rejected(tmp_path, host):
     make_authority(tmp_path, 1)
-    with pytest.raises(UserError, match=r"a host is a name such as|no address of one machine"):
+    with pytest.raises(UserError, match=r"a host is a name such as|not the address of one machine"):
         make_server_certificate(tmp_path, [host], 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.crt", "ca.key"]
 
@@ -210,18 +210,18 @@ def test_no_certificate_outlives_its_authority(tmp_path):
     assert renew_server_certificate(files, 365) == authority.not_valid_after_utc
 
 
-def test_a_certificate_that_ends_within_a_month_is_spoken_of_and_no_other(tmp_path):
+def test_a_certificate_that_expires_within_a_month_is_reported_and_no_other(tmp_path):
     make_authority(tmp_path, 400)
     files = make_server_certificate(tmp_path, HOSTS, 31)
-    assert expiring(files) is None
+    assert expiry_warning(files) is None
     renew_server_certificate(files, 12)
-    line = expiring(files)
+    line = expiry_warning(files)
     assert line is not None
-    assert line.startswith(f"{files.certificate} ends on {day(12):%d %B %Y}, in 1")
+    assert line.startswith(f"{files.certificate} expires on {day(12):%d %B %Y}, in 1")
     assert line.endswith(f"renew it with moonfed federation renew {tmp_path}")
     other = tmp_path / "other"
     make_authority(other, 20)
-    last = expiring(make_server_certificate(other, HOSTS, 365))
+    last = expiry_warning(make_server_certificate(other, HOSTS, 365))
     assert last is not None
-    assert "ca.crt ends on" in last
+    assert "ca.crt expires on" in last
     assert "moonfed federation init" in last

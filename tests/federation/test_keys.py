@@ -1,4 +1,4 @@
-"""Keys: made so that nobody else can read them, read with suspicion, and each under one name."""
+"""Keys: private from their creation, checked when read, and each under one name."""
 
 import os
 import stat
@@ -39,13 +39,13 @@ def test_private_files_are_for_their_owner_alone_and_never_written_over(tmp_path
         lambda: make_server_certificate(tmp_path, HOSTS, 1),
         lambda: make_key_pair(tmp_path / "north"),
     ):
-        with pytest.raises(UserError, match="is there already and is not written over"):
+        with pytest.raises(UserError, match="exists and is not overwritten"):
             again()
     (tmp_path / "north").unlink()
-    with pytest.raises(UserError, match=r"north\.pub is there already"):
+    with pytest.raises(UserError, match=r"north\.pub exists"):
         make_key_pair(tmp_path / "north")
     del content["north"]
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == content, "and nothing is left lying about"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == content, "and no temporary file is left"
 
 
 def test_a_sites_key_is_one_that_flower_and_ssh_read(tmp_path):
@@ -81,7 +81,7 @@ def private(path, key, form=PrivateFormat.OpenSSH, secret=None):
     return path
 
 
-def test_a_private_key_that_cannot_serve_is_refused_with_what_to_do(tmp_path):
+def test_a_private_key_that_cannot_be_used_is_rejected_with_what_to_do(tmp_path):
     path = tmp_path / "key"
     for key, kind in ((Ed25519PrivateKey.generate(), "Ed25519"), (generate_private_key(SECP256R1()), "secp256r1")):
         with pytest.raises(
@@ -103,10 +103,10 @@ def test_a_private_key_that_cannot_serve_is_refused_with_what_to_do(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o610])
-def test_a_private_key_that_others_can_read_is_refused(tmp_path, mode):
+def test_a_private_key_that_others_can_read_is_rejected(tmp_path, mode):
     make_key_pair(tmp_path / "site")
     (tmp_path / "site").chmod(mode)
-    with pytest.raises(UserError, match=r"can be read by others on this machine; a private key needs chmod 600"):
+    with pytest.raises(UserError, match=r"can be read by other users of this machine; run chmod 600"):
         read_private(tmp_path / "site")
 
 
@@ -124,17 +124,17 @@ def test_the_allow_list_is_a_folder_of_public_keys_by_site(tmp_path):
     assert found["north"] == read_private(keys / "north").public_key()
 
 
-def test_an_allow_list_that_cannot_serve_is_refused_with_what_to_do(tmp_path):
+def test_an_allow_list_that_cannot_be_used_is_rejected_with_what_to_do(tmp_path):
     with pytest.raises(UserError, match="should be a folder"):
         read_allow_list(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"holds no <site>\.pub"):
         read_allow_list(tmp_path)
     public = make_key_pair(tmp_path / "north")
     (tmp_path / "south.pub").write_bytes(public.read_bytes().strip() + b" another comment\n")
-    with pytest.raises(UserError, match="one key under two names, north and south"):
+    with pytest.raises(UserError, match="the same key for north and south"):
         read_allow_list(tmp_path)
     (tmp_path / "south.pub").write_text("ecdsa-sha2-nistp384 nonsense")
-    with pytest.raises(UserError, match=r"south\.pub should hold a public key in OpenSSH form"):
+    with pytest.raises(UserError, match=r"south\.pub should hold a public key in OpenSSH format"):
         read_allow_list(tmp_path)
     other = Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     (tmp_path / "south.pub").write_bytes(other)

@@ -1,4 +1,4 @@
-"""The runbook's page on Flower's own commands, followed word by word with one site on loopback."""
+"""The commands of docs/federation.md for Flower's own tools, run as written with one site on loopback."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 from commands import Attempt
 from federations import assert_nothing_runs, moonfed, simulated, weights
 
-from moonfed.federation.flower.processes import Child, await_port, environment, free_port
+from moonfed.federation.flower.processes import ChildProcess, environment, free_port, wait_for_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "federation.md").read_text().split("## Flower's own commands")[1]
 SETTINGS = """
@@ -28,17 +28,17 @@ class Shell:
     """Runs the page's lines as they stand, with another address and in a folder of the test."""
 
     def __init__(self, folder: Path, port: int) -> None:
-        self.folder, self.port, self.left = folder, port, list[Child]()
+        self.folder, self.port, self.left = folder, port, list[ChildProcess]()
         self.blocks = [self._here(block) for block in re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)]
 
     def _here(self, text: str) -> str:
         return text.replace("10.77.0.1", "127.0.0.1").replace("0.0.0.0", "127.0.0.1").replace("9443", str(self.port))
 
-    def start(self, text: str, log: str) -> Child:
+    def start(self, text: str, log: str) -> ChildProcess:
         """Start lines whose last one does not end by itself."""
         script = f"cd {self.folder}\n{text.rstrip()}\n"
         words = ["-c", "import os, sys; os.execvp('bash', ['bash', '-ec', sys.argv[1]])", script]
-        self.left.append(Child(words, self.folder / log, self.folder / "flower"))
+        self.left.append(ChildProcess(words, self.folder / log, self.folder / "flower"))
         return self.left[-1]
 
     def run(self, text: str) -> str:
@@ -63,7 +63,7 @@ def test_flowers_own_commands_give_the_same_model(tmp_path: Path):
     superlink, register_and_run, supernode = shell.blocks
     register, run = register_and_run.split("flwr run", 1)
     try:
-        await_port("127.0.0.1", port, shell.start(superlink, "superlink.log"), "SuperLink")
+        wait_for_port("127.0.0.1", port, shell.start(superlink, "superlink.log"), "SuperLink")
         assert "registered successfully" in shell.run(register)
         node = shell.start(f"{supernode.rstrip()} --host 127.0.0.1 --port {free_port()}", "supernode.log")
         said = shell.start(f"flwr run{run}", "run.log")
@@ -78,10 +78,10 @@ def test_flowers_own_commands_give_the_same_model(tmp_path: Path):
     assert_nothing_runs(tmp_path)
 
 
-def _await(path: Path, node: Child, said: Child, seconds: float = 120) -> None:
+def _await(path: Path, node: ChildProcess, said: ChildProcess, seconds: float = 120) -> None:
     ends = time.monotonic() + seconds
     while not path.exists():
-        assert node.alive, node.last_words()
+        assert node.alive, node.error_summary()
         assert time.monotonic() < ends, said.log.read_text()
         time.sleep(0.2)
 

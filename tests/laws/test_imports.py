@@ -63,7 +63,6 @@ def test_transports_are_imported_where_they_belong_only():
         for package, home in (("flwr", "federation"), ("cryptography", "federation"), ("ray", "engines")):
             used = any(name == package or name.startswith(package + ".") for name in imports(path))
             assert not used or layer == home, path
-            assert not used or package != "flwr" or path.parent.name == "flower", path
 
 
 def test_randomness_comes_from_seeds_alone():
@@ -104,3 +103,21 @@ def test_a_node_of_flower_does_not_wait_for_torch():
 def test_files_stay_small():
     for _, path in files():
         assert len(path.read_text().splitlines()) <= 300, path
+
+
+def test_the_arrows_inside_federation_point_the_right_way():
+    """Keys and the protocol know neither side, the two sides do not know each other, and only flower knows them all."""
+    everything = {"pki", "protocol", "coordinator", "site", "flower"}
+    may_import = {"pki": set[str](), "protocol": set[str](), "flower": everything}
+    may_import |= {side: {"pki", "protocol"} for side in ("coordinator", "site")}
+    for path in (ROOT / "federation").glob("*/*.py"):
+        inner = path.parent.name
+        used = {name.split(".")[2] for name in imports(path) if name.startswith("moonfed.federation.")}
+        wrong = used - may_import[inner] - {inner}
+        assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
+
+
+def test_flower_and_the_http_parser_are_imported_in_federation_flower_only():
+    for _, path in files():
+        used = {name.split(".")[0] for name in imports(path)} & {"flwr", "h11", "httpx", "google"}
+        assert not used or path.parent == ROOT / "federation" / "flower", f"{path.relative_to(ROOT)} imports {used}"

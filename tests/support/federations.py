@@ -1,4 +1,4 @@
-"""Real federations for the tests: a coordinator and sites, each a process of its own, over TLS on loopback."""
+"""Real federations for the tests: a coordinator and sites, each in a process of its own, over TLS on loopback."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from pathlib import Path
 from commands import Attempt, bits, moonfed
 
 from moonfed.federation.flower.processes import free_port
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
 
 SMALL = ["--model", "mlp", "--batch", "16", "--threads", "1"]
 
 
 class Federation:
-    """A coordinator's folder and those of its sites, in which processes may be started and killed."""
+    """The folders of a coordinator and its sites, and the processes that run in them."""
 
     def __init__(self, folder: Path, sites: int = 3, admitted: int | None = None) -> None:
         self.folder, self.names = folder, [f"site-{i}" for i in range(sites)]
@@ -44,7 +44,7 @@ class Federation:
         return attempt
 
     def end(self) -> None:
-        """Stop whatever still runs, and check that nothing stays behind."""
+        """Stop whatever still runs, and check that no process is left."""
         for attempt in self.running:
             with suppress(ValueError):  # it was waited for before
                 if attempt.process.is_alive():
@@ -57,7 +57,7 @@ class Federation:
     @property
     def port(self) -> int:
         """Where the coordinator listens."""
-        return Home(self.home).address()[1]
+        return CoordinatorFolder(self.home).address()[1]
 
 
 def kill(attempt: Attempt) -> None:
@@ -82,7 +82,7 @@ def processes(folder: Path) -> list[tuple[int, str]]:
 
 
 def assert_nothing_runs(folder: Path, seconds: float = 15) -> None:
-    """Check that no process of a federation is left; one that was told to end may take a moment."""
+    """Check that no process of a federation is left; one that is ending may take a moment."""
     ends = time.monotonic() + seconds
     while left := processes(folder):
         assert time.monotonic() < ends, left
@@ -90,7 +90,7 @@ def assert_nothing_runs(folder: Path, seconds: float = 15) -> None:
 
 
 def simulated(folder: Path, parties: int, *words: str) -> dict[str, str]:
-    """Run the same trial here with the reference engine; return its final weights, bit for bit."""
+    """Simulate the same trial with the reference engine; return its final weights, bit for bit."""
     engine = ("--engine", "sequential", "--parties", str(parties))
     answer = moonfed("run", *SMALL, *engine, *words, "--out", folder)
     assert answer.code == 0, answer

@@ -35,4 +35,4 @@ __all__ = [
     "partition",
     "predict",
 ]
-__all__ += sorted(FUNCTIONS)
+__all__ += sorted(FUNCTIONS)  # pyright: ignore[reportUnsupportedDunderAll]

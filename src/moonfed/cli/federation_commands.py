@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from moonfed.cli.flags import Json, Values, configured, with_settings
-from moonfed.cli.progress import Display, showing, stderr
+from moonfed.cli.progress import messages_to, showing, stderr
 from moonfed.cli.run_summary import close
 from moonfed.core.errors import UserError
 from moonfed.data.readers import ReaderOptions
-from moonfed.federation.coordinator.federation_config import FederationSettings, waiting
-from moonfed.federation.coordinator.listener import Listener
+from moonfed.federation.coordinator.federation_config import FederationSettings, make_federation_settings
 
 federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start, renew.")
 site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
@@ -38,14 +37,14 @@ def federate(
     json: Json = False,
 ) -> None:
     """Run a real federation on this machine, over Flower with TLS and keys: moonfed federate --sites 3 --rounds 2."""
-    limits = waiting(given.pop(WAITING, {}))
+    limits = make_federation_settings(given.pop(WAITING, {}))
     given.setdefault("data", {})["parties"] = str(sites)
     settings = configured(given, config, set or [])
     _need_flower()
-    from moonfed.federation.coordinator.launcher import federate_here
+    from moonfed.federation.flower.launcher import run_local_federation
 
     with showing([signal.SIGTERM]) as display:
-        outcome = federate_here(settings, sites, out, resume, limits, _listener(display))
+        outcome = run_local_federation(settings, sites, out, resume, limits, [display], lambda: display.stopping)
     close(outcome, json)
 
 
@@ -58,10 +57,10 @@ def init_federation(
 ) -> None:
     """Make a coordinator's folder: certificates, keys, and the invitation that every site gets."""
     _need_flower()
-    from moonfed.federation.pki.home_folders import make_home
+    from moonfed.federation.flower.launcher import create_coordinator
 
-    home = make_home(folder, host, port, days)
-    typer.echo(f"made {folder}; give {home.invitation} to every site, then: moonfed federation admit {folder} NAME KEY")
+    made = create_coordinator(folder, host, port, days)
+    typer.echo(f"made {folder}; give {made.invitation} to every site, then: moonfed federation admit {folder} NAME KEY")
 
 
 @federation.command()
@@ -72,11 +71,11 @@ def admit(
 ) -> None:
     """Put a site's public key on the allow-list."""
     _need_flower()
-    from moonfed.federation.pki.home_folders import Home
+    from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
 
-    _there(folder)
-    Home(folder).admit(name, key)
-    typer.echo(f"{name} may take part; sites on the list: {len(Home(folder).allowed())}")
+    _check_coordinator(folder)
+    CoordinatorFolder(folder).admit(name, key)
+    typer.echo(f"{name} may take part; sites on the list: {len(CoordinatorFolder(folder).allow_list())}")
 
 
 @federation.command()
@@ -86,11 +85,11 @@ def renew(
 ) -> None:
     """Make a new server certificate; the sites know the authority that signs it, and notice nothing."""
     _need_flower()
-    from moonfed.federation.pki.home_folders import Home
+    from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
 
-    _there(folder)
-    ends = Home(folder).renew(days)
-    typer.echo(f"the server's certificate in {folder} is good until {ends:%d %B %Y}; sites need nothing new")
+    _check_coordinator(folder)
+    expiry = CoordinatorFolder(folder).renew_certificate(days)
+    typer.echo(f"the server's certificate in {folder} is valid until {expiry:%d %B %Y}; sites need nothing new")
 
 
 @federation.command("start")
@@ -107,15 +106,17 @@ def start_federation(
 ) -> None:
     """Run a federation with the sites of the allow-list: moonfed federation start DIR --algorithm moon --out RUN."""
     _need_flower()
-    from moonfed.federation.coordinator.launcher import coordinate
-    from moonfed.federation.pki.home_folders import Home
+    from moonfed.federation.flower.launcher import run_coordinator
+    from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
 
-    _there(folder)
-    home, limits = Home(folder), waiting(given.pop(WAITING, {}))
-    given.setdefault("data", {})["parties"] = str(len(home.allowed()))
+    _check_coordinator(folder)
+    coordinator, limits = CoordinatorFolder(folder), make_federation_settings(given.pop(WAITING, {}))
+    given.setdefault("data", {})["parties"] = str(len(coordinator.allow_list()))
     settings = configured(given, config, set or [])
     with showing([signal.SIGTERM]) as display:
-        outcome = coordinate(home, listen, settings, out, resume, limits, _listener(display))
+        outcome = run_coordinator(
+            coordinator, listen, settings, out, resume, limits, [display], lambda: display.stopping
+        )
     close(outcome, json)
 
 
@@ -151,30 +152,30 @@ def init_site(
     """Make a site's folder and its key, which never leaves it."""
     _need_flower()
     from moonfed.data.readers.schema import inspect_rows
-    from moonfed.federation.pki.home_folders import SiteSettings, make_site
+    from moonfed.federation.pki.site_folder import SiteSettings, make_site_folder
 
     rows = None if data is None else str(data.resolve())
     left_out = tuple(part.strip() for part in ignore.split(",") if part.strip())
     settings = SiteSettings(name, share, rows, label, text, left_out, skip_bad_rows, device, threads)
-    if rows is None and settings.reading != ReaderOptions():
+    if rows is None and settings.reader_options != ReaderOptions():
         raise UserError(
             "--label, --text, --ignore and --skip-bad-rows are about a site's own rows; name them with --data"
         )
-    said = rows and inspect_rows(rows, settings.reading)
-    place = make_site(folder, invitation, settings)
+    said = rows and inspect_rows(rows, settings.reader_options)
+    made = make_site_folder(folder, invitation, settings)
     if said:
         typer.echo(said)
-    typer.echo(f"made {folder}; send {place.public} to the coordinator, then: moonfed site join {folder}")
+    typer.echo(f"made {folder}; send {made.public_key_path} to the coordinator, then: moonfed site join {folder}")
 
 
 @site.command()
 def join(folder: Annotated[Path, typer.Argument(metavar="DIR", help="the site's folder")]) -> None:
     """Take part until Ctrl-C: connect, train when asked, reconnect when the connection is lost."""
     _need_flower()
-    from moonfed.federation.flower.site_worker import join as take_part
+    from moonfed.federation.flower.site_worker import join_federation
 
     if not (folder / "site.json").exists():
-        raise UserError(f"{folder} is no site's folder; make one with moonfed site init")
+        raise UserError(f"{folder} is not a site's folder; make one with moonfed site init")
     console, stopping = stderr(), [False]
 
     def stop(number: int, frame: Any) -> None:
@@ -185,18 +186,14 @@ def join(folder: Annotated[Path, typer.Argument(metavar="DIR", help="the site's 
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    take_part(folder, lambda line: console.print(line, markup=False), lambda: stopping[0])
+    with messages_to(lambda line: console.print(line, markup=False)):
+        join_federation(folder, lambda: stopping[0])
     console.print("stopped; what this site remembers is in its folder")
 
 
-def _listener(display: Display) -> Listener:
-    """Let a federation speak to a display, and ask it whether the user wants to stop."""
-    return Listener(display.start, display.after_round, display.say, lambda: display.stopping)
-
-
-def _there(folder: Path) -> None:
+def _check_coordinator(folder: Path) -> None:
     if not (folder / "invitation.json").exists():
-        raise UserError(f"{folder} is no coordinator's folder; make one with moonfed federation init")
+        raise UserError(f"{folder} is not a coordinator's folder; make one with moonfed federation init")
 
 
 def _need_flower() -> None:

@@ -1,5 +1,6 @@
 """Figure 2: how well the features of four models separate the classes of the test rows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""The coordinator's side of a federation."""
+"""The coordinator's side: enrolment, rounds with remote sites, validation of updates, audit logs."""

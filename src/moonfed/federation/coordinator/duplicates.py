@@ -1,29 +1,27 @@
-"""Which process of a site answers: two at a time mean that its key is in use at two places."""
+"""Detection of two processes that use one site's key at the same time."""
 
-from moonfed.federation.protocol.request import PROCESS, Words
-
-LINE = "{} answers from two places: its key is in use twice, by a copy of its folder for one"
-REMEMBERED = 64  # processes of one site
+DUPLICATE = "two processes are using {}'s key; was its folder copied to another machine?"
+MAX_PROCESSES = 64  # remembered per site
 
 
-class Whereabouts:
-    """Notices a site of which a process is heard again after another one of the same name.
+class DuplicateDetector:
+    """Detects a site of which a process is heard again after another one was heard.
 
-    A site that is started anew is another process, and the old one is not heard of again; a stored reply, sent by the
-    new one, bears the number of the old one, and comes before any reply that the new one makes.
+    A site that restarts has a new process number and its old one is not heard again. A reply that the new process sends
+    from its disk has the old number, but it comes before any reply that the new process makes.
     """
 
     def __init__(self) -> None:
-        self.processes: dict[str, list[int | bytes]] = {}  # of each site, the one that answered last at the end
-        self.noticed: set[str] = set()
+        self.processes: dict[str, list[int | bytes]] = {}  # per site, the one that was heard last at the end
+        self.reported: set[str] = set()
 
-    def doubled(self, site: str, said: Words) -> bool:
-        """Take what a reply says; True when it shows, for the first time, that a site is at two places."""
-        process, known = said.get(PROCESS), self.processes.setdefault(site, [])
+    def observe(self, site: str, process: object) -> bool:
+        """Record which process a message came from; return True when it first shows a duplicate of the site."""
+        known = self.processes.setdefault(site, [])
         if not isinstance(process, int | bytes) or (known and known[-1] == process):
             return False
-        again = process in known and site not in self.noticed
-        if again:
-            self.noticed.add(site)
-        self.processes[site] = [*known, process][-REMEMBERED:]
-        return again
+        duplicate = process in known and site not in self.reported
+        if duplicate:
+            self.reported.add(site)
+        self.processes[site] = [*known, process][-MAX_PROCESSES:]
+        return duplicate

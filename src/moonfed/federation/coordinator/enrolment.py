@@ -1,5 +1,6 @@
-"""The beginning of a run: every site says what it holds, and is told where it cannot take part."""
+"""Enrolment: every site reports its rows before the first round, or is told why it cannot take part."""
 
+import logging
 import math
 import secrets
 import time
@@ -8,83 +9,97 @@ from statistics import median_low
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.types import PartyInfo
-from moonfed.federation.coordinator.remote_runner import GONE, LATE, POLL, SILENT, Sites
+from moonfed.federation.coordinator.exchange import DISCONNECTED, LATE, NO_REPLY, POLL_SECONDS
+from moonfed.federation.coordinator.remote_runner import RemoteRunner
 from moonfed.federation.coordinator.update_validation import NONCE_BYTES
-from moonfed.federation.protocol.request import ENROL, TELL, Ask, Note, ask_note, read_reply
-from moonfed.federation.protocol.signing import Claim, Refused, digest, verify
+from moonfed.federation.protocol.rejection import Rejection
+from moonfed.federation.protocol.request import (
+    ENROL,
+    REJECT,
+    ROWS,
+    Envelope,
+    Request,
+    read_reply,
+    request_envelope,
+)
+from moonfed.federation.protocol.signing import Claim, digest, verify
 
-TELLING = 5.0  # seconds that a site which is not taken is given to hear why
+logger = logging.getLogger(__name__)
+REJECT_SECONDS = 5.0  # that a rejected site is given to receive the reason
 
 
-def enrol(sites: Sites, names: Sequence[str], classes: int, batch: int, encoding: str = "") -> list[PartyInfo]:
-    """Ask every site for its rows and how many there are of each class; with the encoding, as text, if there is one."""
-    found: dict[str, PartyInfo] = {}
+def enrol(runner: RemoteRunner, names: Sequence[str], classes: int, batch: int, encoding: str = "") -> list[PartyInfo]:
+    """Request every site's number of rows, in total and per class; send the data encoding if there is one."""
+    enrolled: dict[str, PartyInfo] = {}
+    claims = {name: _claim(runner, name) for name in names}
 
-    def take(site: str, note: Note, asked: Claim) -> None:
-        claim, numbers, signature = read_reply(note)
-        if claim != asked:
-            raise Refused("not asked", "this is no reply to this ask")
-        verify(sites.allowed[site], claim, numbers, {}, signature)
+    def accept(site: str, envelope: Envelope) -> None:
+        claim, numbers, signature = read_reply(envelope)
+        if claim != claims[site]:
+            raise Rejection("not requested", "this does not reply to the enrolment request")
+        verify(runner.allow_list[site], claim, numbers, {}, signature)
         counts = tuple(numbers.get(f"class{i}", -1) for i in range(classes))
-        if not all(type(n) is int and n >= 0 for n in counts) or sum(counts) != numbers.get("rows"):
-            raise Refused("impossible rows", f"the {classes} classes do not add up to the rows")
-        found[site] = PartyInfo(names.index(site), int(sum(counts)), tuple(map(int, counts)))
-        sites.answered_by(site, numbers)
-        sites.say(f"{site} is here with {found[site].rows} rows")
+        if not all(type(n) is int and n >= 0 for n in counts) or sum(counts) != numbers.get(ROWS):
+            raise Rejection("impossible rows", f"the {classes} classes do not add up to the rows")
+        enrolled[site] = PartyInfo(names.index(site), int(sum(counts)), tuple(map(int, counts)))
+        runner.exchange.observe_process(site, numbers)
+        logger.info("%s enrolled with %d rows", site, enrolled[site].rows)
 
-    claims = {name: _claim(sites, name) for name in names}
-    notes: dict[str, Note] = {}
+    envelopes: dict[str, Envelope] = {}
     for name in names:
-        note = ask_note(sites.key, Ask(ENROL, claims[name], config=sites.config, encoding=sites.encoding), {})
-        notes[name] = Note({**note.words, "encoding": encoding}, {}) if encoding else note
-    refused = sites.exchange(notes, lambda site, note: take(site, note, claims[site]), lambda: False)
-    judged = {site: refusal.detail for site, refusal in refused.items() if refusal.reason != SILENT}
-    tell(sites, {site: f"what it said of its rows cannot be: {detail}" for site, detail in judged.items()})
-    if refused:
-        raise RunFailed(_not_enrolled(refused, sites.settings.deadline))
-    _check_rows(sites, {name: found[name].rows for name in names}, batch)
-    return [found[name] for name in names]
+        request = Request(ENROL, claims[name], config=runner.config, encoding=runner.encoding)
+        envelope = request_envelope(runner.key, request, {})
+        envelopes[name] = Envelope({**envelope.fields, "encoding": encoding}, {}) if encoding else envelope
+    rejected = runner.exchange.run(envelopes, accept, lambda: False)
+    invalid = {site: rejection.detail for site, rejection in rejected.items() if rejection.reason != NO_REPLY}
+    send_rejections(runner, {site: f"its enrolment is invalid: {detail}" for site, detail in invalid.items()})
+    if rejected:
+        raise RunFailed(_describe(rejected, runner.settings.deadline))
+    _check_rows(runner, {name: enrolled[name].rows for name in names}, batch)
+    return [enrolled[name] for name in names]
 
 
-def _check_rows(sites: Sites, rows: dict[str, int], batch: int) -> None:
-    """Refuse a site with too few rows for a step, and one with so many that nobody else would count.
+def _check_rows(runner: RemoteRunner, rows: dict[str, int], batch: int) -> None:
+    """Reject a site with fewer rows than a batch, and one with so many that it would dominate the mean.
 
-    Rows are weight in the mean, and only the site knows them.
+    Rows are weights in the mean, and only the site knows them.
     """
-    usual, most = max(1, median_low(rows.values())), sites.settings.rows
-    for name, own in rows.items():
-        if own < batch:
-            tell(sites, {name: f"its {own} rows are fewer than a batch of {batch}"})
-            advice = f"use --batch {own} or smaller" if own else "take its key off the allow-list"
-            raise UserError(f"site {name} has {own} rows, fewer than a batch of {batch}; {advice}")
-        if own > most * usual:
-            limit = f"over {most:g} times the median of the sites, and would outweigh them"
-            tell(sites, {name: f"its {own} rows are {limit}"})
-            advice = f"if that is true, use --rows-limit {math.ceil(own / usual)}"
-            raise RunFailed(f"{name} says that it holds {own} rows, {limit}; {advice}")
+    median, limit = max(1, median_low(rows.values())), runner.settings.rows
+    for name, count in rows.items():
+        if count < batch:
+            send_rejections(runner, {name: f"its {count} rows are fewer than a batch of {batch}"})
+            advice = f"use --batch {count} or smaller" if count else "remove its key from the allow-list"
+            raise UserError(f"site {name} has {count} rows, fewer than a batch of {batch}; {advice}")
+        if count > limit * median:
+            excess = f"more than {limit:g} times the median of the sites"
+            send_rejections(runner, {name: f"its {count} rows are {excess}"})
+            advice = f"if the number is right, use --rows-limit {math.ceil(count / median)}"
+            raise RunFailed(f"{name} reports {count} rows, {excess}, and would dominate the mean; {advice}")
 
 
-def tell(sites: Sites, said: dict[str, str]) -> None:
-    """Tell sites why they are not taken, those that are there to hear it."""
-    here = sites.post.present() if said else {}
-    waiting = {site for site in said if site in here}
+def send_rejections(runner: RemoteRunner, reasons: dict[str, str]) -> None:
+    """Tell connected sites why they cannot take part."""
+    transport = runner.exchange.transport
+    connected = transport.connected() if reasons else {}
+    waiting = {site for site in reasons if site in connected}
     for site in waiting:
-        sites.post.send(site, ask_note(sites.key, Ask(TELL, _claim(sites, site), said=said[site]), {}))
-    ends = time.monotonic() + TELLING
-    while waiting and time.monotonic() < ends:
-        waiting -= {site for site, _ in sites.post.collect()}
-        time.sleep(POLL)
-    sites.post.forget()
+        request = Request(REJECT, _claim(runner, site), said=reasons[site])
+        transport.send(site, request_envelope(runner.key, request, {}))
+    deadline = time.monotonic() + REJECT_SECONDS
+    while waiting and time.monotonic() < deadline:
+        waiting -= {site for site, _ in transport.receive()}
+        time.sleep(POLL_SECONDS)
+    transport.discard_pending()
 
 
-def _claim(sites: Sites, site: str) -> Claim:
-    return Claim(sites.run, 0, secrets.token_hex(NONCE_BYTES), digest({}), site)
+def _claim(runner: RemoteRunner, site: str) -> Claim:
+    return Claim(runner.run, 0, secrets.token_hex(NONCE_BYTES), digest({}), site)
 
 
-def _not_enrolled(refused: dict[str, Refused], seconds: float) -> str:
-    """Say who is not there, and who is there and cannot take part."""
-    away = [site for site, refusal in refused.items() if refusal.detail in (GONE, LATE)]
-    parts = [f"{site} cannot take part: {refusal.detail}" for site, refusal in refused.items() if site not in away]
-    if away:
-        parts.append(f"{', '.join(away)} did not enrol within {seconds:g} s; start them with moonfed site join")
-    return "; ".join(parts) + ", or take their keys off the allow-list"
+def _describe(rejected: dict[str, Rejection], seconds: float) -> str:
+    """Say which sites did not reply and which cannot take part."""
+    absent = [site for site, rejection in rejected.items() if rejection.detail in (DISCONNECTED, LATE)]
+    parts = [f"{site} cannot take part: {rejected[site].detail}" for site in rejected if site not in absent]
+    if absent:
+        parts.append(f"{', '.join(absent)} did not enrol within {seconds:g} s; start them with moonfed site join")
+    return "; ".join(parts) + ", or remove their keys from the allow-list"

@@ -1,9 +1,9 @@
-"""A federation's run: the coordinator's side of the only round loop, over whatever carries the notes."""
+"""A federation's run at the coordinator: enrolment, then the round loop with remote sites, over any transport."""
 
 import hashlib
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,100 +12,116 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import read_json, write_json
 from moonfed.core.types import PartyInfo
 from moonfed.data import Dataset
-from moonfed.engines import Options, nets_of, pick_device, pick_engine
+from moonfed.engines import EngineOptions, nets_of, pick_device, pick_engine
+from moonfed.experiments.execute import execute
+from moonfed.federation.coordinator.audit_log import RejectionLog
 from moonfed.federation.coordinator.enrolment import enrol
-from moonfed.federation.coordinator.federation_config import FederationSettings, check_federable
-from moonfed.federation.coordinator.listener import NOBODY, Listener
-from moonfed.federation.coordinator.remote_runner import Post, Sites, appended
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.coordinator.exchange import Exchange, Transport
+from moonfed.federation.coordinator.federation_config import FederationSettings
+from moonfed.federation.coordinator.remote_runner import RemoteRunner
+from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
+from moonfed.federation.protocol.eligibility import check_federable
 from moonfed.federation.protocol.request import encoding_digest
-from moonfed.storage.run_folder import RunFolder, read_rows
-from moonfed.storage.run_record import RunRecord
+from moonfed.storage.run_folder import has_final_weights, read_rounds
+from moonfed.storage.run_record import RunRecord, read_run
+from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config
+from moonfed.training.network import build, net_spec
+from moonfed.training.resolve import ResolvedConfig, resolve
 from moonfed.training.settings import DataSettings
-from moonfed.training.trial import RunContext, Trial, begun, build, load_data, net_spec, resolve
+from moonfed.training.setup import load_data
+from moonfed.training.trial import RunContext, Trial, start_trial
 
-ROSTER, REFUSED = "federation.json", "refused.jsonl"
+ROSTER, REJECTIONS = "federation.json", "refused.jsonl"
 
 
 def serve(
     config: Config,
     path: Path,
     resume: bool,
-    home: Home,
-    post: Post,
+    folder: CoordinatorFolder,
+    transport: Transport,
     settings: FederationSettings,
-    listener: Listener = NOBODY,
+    callbacks: Sequence[Callback] = (),
+    stopping: Callable[[], bool] = lambda: False,
 ) -> RunRecord:
-    """Run a federation to its last round; the coordinator has the test rows and no others."""
+    """Run a federation to its last round; the coordinator holds the test rows and no training rows."""
     check_federable(config)
-    roster = _roster(path, resume)
-    names = list(roster["sites"]) if roster else sorted(home.allowed())
-    data, encoding = _open(config, names)
+    roster = _read_roster(path) if resume else None
+    names = list(roster["sites"]) if roster else sorted(folder.allow_list())
+    data, encoding = _load_test_data(config, names)
     data = data.to(pick_device(config.run.device))
-    config = _settled(config, data, len(names))
+    resolved = _resolve(config, data, len(names))
     run = roster["run"] if roster else secrets.token_hex(8)
-    refusals: list[str] = []  # before the folder is taken there is no place for them
-    log: list[Callable[[str], None]] = [refusals.append]
-    sites = Sites(home, post, settings, run, lambda line: log[0](line), listener.say, listener.stopping)
-    sites.config, sites.encoding = _for_sites(config), encoding_digest(encoding) if encoding else ""
+    rejections = RejectionLog()
+    exchange = Exchange(transport, settings, rejections, stopping)
+    encoded = encoding_digest(encoding) if encoding else ""
+    runner = RemoteRunner(folder, exchange, settings, run, _config_for_sites(resolved), encoded)
     if roster:
-        facts = [PartyInfo(i, v["rows"], tuple(v["class_counts"])) for i, v in enumerate(roster["sites"].values())]
+        infos = [PartyInfo(i, v["rows"], tuple(v["class_counts"])) for i, v in enumerate(roster["sites"].values())]
     else:
-        facts = enrol(sites, names, data.classes, config.train.batch or 1, encoding)
-    trial = begun(config, data, [], facts)
-    trial.names = tuple(names)
-    nets = nets_of(build(net_spec(config, data)).to(data.inputs.device))
-    bench = RunContext(data, nets, pick_engine("sequential", nets, data, Options(config.run.precision)))
-    described = _describe(run, names, facts)
-    folder = RunFolder(path, config, _fingerprint(described["sites"], data.fingerprint, sites.encoding), data)
-
-    def start(trials: list[Trial]) -> None:
-        if not folder.finished:
-            write_json(path / ROSTER, described)
-            log[0] = appended(path / REFUSED)
-            for line in refusals:
-                log[0](line)
-        accepted = {party: row["round"] for row in read_rows(path)[: trial.round] for party in row["cohort"]}
-        sites.ready(names, trial, accepted)
-        listener.start(trials)
-
-    return carry_out([trial], [folder], bench, resume, start, listener.after_round, sites)[0]
+        infos = enrol(runner, names, data.classes, resolved.train.batch, encoding)
+    roster = _make_roster(run, names, infos)
+    trial = start_trial(resolved, data, [], infos)
+    trial = replace(trial, spec=replace(trial.spec, party_names=tuple(names)))
+    nets = nets_of(build(net_spec(resolved, data)).to(data.inputs.device))
+    context = RunContext(data, nets, pick_engine("sequential", nets, data, EngineOptions(resolved.run.precision)))
+    fingerprint = _fingerprint(roster["sites"], data.fingerprint, encoded)
+    opening = Opening(path, roster, rejections, runner)
+    execute([trial], context, [path], resume, [opening, *callbacks], runner, fingerprint)
+    return read_run(path)
 
 
-def _open(config: Config, names: list[str]) -> tuple[Dataset, str]:
-    """Load the coordinator's test rows, and, of its own data, what its training rows say of how rows become inputs."""
+class Opening(Callback):
+    """Writes the roster and connects the runner to the sites before the first round."""
+
+    def __init__(self, path: Path, roster: dict[str, Any], rejections: RejectionLog, runner: RemoteRunner) -> None:
+        self.path, self.roster, self.rejections, self.runner = path, roster, rejections, runner
+
+    def on_start(self, trials: Sequence[Trial]) -> None:
+        """Write the roster, unless the run is finished, and tell the runner which rounds were accepted."""
+        (trial,) = trials
+        if not (trial.done and has_final_weights(self.path, trial.round)):
+            write_json(self.path / ROSTER, self.roster)
+            self.rejections.open(self.path / REJECTIONS)
+        rounds = read_rounds(self.path)[: trial.round]
+        accepted = {party: record["round"] for record in rounds for party in record["cohort"]}
+        self.runner.start(list(self.roster["sites"]), trial, accepted)
+
+
+def _load_test_data(config: Config, names: list[str]) -> tuple[Dataset, str]:
+    """Load the coordinator's test rows and, from its reference rows, the data encoding as JSON ("" if none)."""
     data, text = load_data(config.data), ""
     if data.encoding is not None:
-        told = data.encoding | {"party": None, "parties": []}  # whose the coordinator's rows are is nobody's business
-        data = replace(data, party=None, test_party=None, party_names=tuple(names), encoding=told)
-        text = json.dumps(told, allow_nan=False)
+        encoding = data.encoding | {"party": None, "parties": []}  # sites need not know whose the reference rows are
+        data = replace(data, party=None, test_party=None, party_names=tuple(names), encoding=encoding)
+        text = json.dumps(encoding, allow_nan=False)
     return replace(data, inputs=data.inputs[:0], labels=data.labels[:0]), text
 
 
-def _settled(config: Config, data: Dataset, parties: int) -> Config:
-    """Fill in what depends on data and sites; with data of one's own, the batch is that of the coordinator's rows."""
+def _resolve(config: Config, data: Dataset, parties: int) -> ResolvedConfig:
+    """Fill in what depends on data and sites; with user data, the batch size follows from the reference rows."""
     if config.data.path is not None:
         train = config.train.model_copy(update={"batch": config.train.batch or data.batch})
         split = config.data.model_copy(update={"partition": "natural"})
         config = config.model_copy(update={"train": train, "data": split})
-    config = resolve(config, data)
-    run = config.run.model_copy(update={"engine": "sequential"})  # a site trains alone
-    split = config.data.model_copy(update={"parties": parties})
-    return config.model_copy(update={"data": split, "run": run})
+    resolved = resolve(config, data)
+    run = resolved.run.model_copy(update={"engine": "sequential"})  # a site trains one party
+    split = resolved.data.model_copy(update={"parties": parties})
+    return resolved.model_copy(update={"data": split, "run": run})
 
 
-def _for_sites(config: Config) -> str:
-    """Write the settings that sites are sent: no file of this machine is named in them."""
+def _config_for_sites(config: Config) -> str:
+    """Write the settings that are sent to sites; no file of the coordinator is named in them."""
     if config.data.path is not None:
-        here = {"parties": config.data.parties, "partition": config.data.partition}
-        config = config.model_copy(update={"data": DataSettings(**here)})  # type: ignore[arg-type]
+        split = {"parties": config.data.parties, "partition": config.data.partition}
+        config = config.model_copy(update={"data": DataSettings(**split)})  # type: ignore[arg-type]
     return config.model_dump_json()
 
 
-def _roster(path: Path, resume: bool) -> dict[str, Any] | None:
-    """Read who takes part in a run that is gone on with."""
-    if not resume or not (path / ROSTER).exists():
+def _read_roster(path: Path) -> dict[str, Any] | None:
+    """Read the run's name and sites from the folder of a run that is resumed; None if it had not started."""
+    if not (path / ROSTER).exists():
         return None
     roster = read_json(path / ROSTER)
     if not isinstance(roster.get("run"), str) or not isinstance(roster.get("sites"), dict):
@@ -113,9 +129,9 @@ def _roster(path: Path, resume: bool) -> dict[str, Any] | None:
     return roster
 
 
-def _describe(run: str, names: list[str], facts: list[PartyInfo]) -> dict[str, Any]:
-    held = {name: {"rows": f.rows, "class_counts": list(f.class_counts)} for name, f in zip(names, facts, strict=True)}
-    return {"run": run, "sites": held}
+def _make_roster(run: str, names: list[str], infos: list[PartyInfo]) -> dict[str, Any]:
+    sites = {name: {"rows": f.rows, "class_counts": list(f.class_counts)} for name, f in zip(names, infos, strict=True)}
+    return {"run": run, "sites": sites}
 
 
 def _fingerprint(sites: dict[str, Any], test: str, encoding: str) -> str:

@@ -1,4 +1,4 @@
-"""Judges the replies of a round: what is taken is signed, asked for, whole, finite and possible."""
+"""Validation of updates: only signed, requested, complete, finite and plausible replies are used."""
 
 import math
 import secrets
@@ -13,17 +13,19 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from moonfed.core.tree import finite, leaves, vector_norm
 from moonfed.core.types import Tensors, Upload
 from moonfed.engines.step import effective_steps_of
-from moonfed.federation.protocol.codec import Like, rebuilt_upload
-from moonfed.federation.protocol.signing import SHOWN, Claim, Numbers, Refused, verify
+from moonfed.federation.protocol.codec import TensorSpec, decode_upload
+from moonfed.federation.protocol.rejection import MAX_LOGGED_CHARS, Rejection
+from moonfed.federation.protocol.request import EFFECTIVE_STEPS, ROWS, STEPS
+from moonfed.federation.protocol.signing import Claim, Numbers, verify
 
 NONCE_BYTES = 16
-CHANGE = "the change of the weights"
-VARIANCE = ".running_var"  # as BatchNorm calls its buffer
+WEIGHT_CHANGE = "the change of the weights"
+VARIANCE = ".running_var"  # BatchNorm's name for its buffer
 
 
 @dataclass(frozen=True)
-class Enrolled:
-    """What the coordinator knows of a site from its enrolment."""
+class EnrolledSite:
+    """What the coordinator knows of a site since its enrolment."""
 
     public: EllipticCurvePublicKey
     rows: int
@@ -32,160 +34,163 @@ class Enrolled:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site sends back, as it came off the wire."""
+    """A reply as it came from the network."""
 
     site: str  # whose connection it came by
     claim: Claim
-    numbers: Numbers  # steps, mass and rows; whatever else there is must be finite
+    numbers: Numbers  # steps, effective steps, rows and others, all of which must be finite
     tensors: Tensors
     signature: bytes
 
 
-class Gate:
-    """The gate of one run: opened for a round, it hands out asks and takes each answer once."""
+class UpdateValidator:
+    """Issues the claims of a run's rounds and validates the replies to them, each once."""
 
-    def __init__(self, run: str, sites: Mapping[str, Enrolled], momentum: float) -> None:
+    def __init__(self, run: str, sites: Mapping[str, EnrolledSite], momentum: float) -> None:
         self.run, self.sites, self.momentum = run, dict(sites), momentum
-        self.used: set[str] = set()  # nonces of answers that were taken
-        self.asks: dict[str, Claim] = {}  # by nonce: the asks of the open round
-        self.answered: set[str] = set()  # sites whose answer of the open round was taken
-        self.round, self.model, self.expected = -1, "", dict[str, Like]()
+        self.used: set[str] = set()  # nonces of accepted replies
+        self.claims: dict[str, Claim] = {}  # of the current round, by nonce
+        self.accepted: set[str] = set()  # sites whose reply of the current round was accepted
+        self.round, self.model, self.expected = -1, "", dict[str, TensorSpec]()
 
-    def open(self, round: int, model: str, expected: Mapping[str, Like]) -> None:
-        """Open the door for a round: from which model the updates start and what form they have."""
+    def start_round(self, round: int, model: str, expected: Mapping[str, TensorSpec]) -> None:
+        """Start a round: the digest of the model that updates start from, and the tensors they must have."""
         self.round, self.model, self.expected = round, model, dict(expected)
-        self.asks, self.answered = {}, set()
+        self.claims, self.accepted = {}, set()
 
-    def ask(self, site: str) -> Claim:
-        """Make the claim that a site has to answer with, under a nonce that nobody could have known before."""
+    def issue_claim(self, site: str) -> Claim:
+        """Make the claim that a site must reply with, under an unpredictable nonce."""
         claim = Claim(self.run, self.round, secrets.token_hex(NONCE_BYTES), self.model, site)
-        self.asks[claim.nonce] = claim
+        self.claims[claim.nonce] = claim
         return claim
 
-    def admit(self, reply: Reply) -> Upload:
-        """Take a reply, or refuse it; nothing of a refused reply stays."""
+    def validate(self, reply: Reply) -> Upload:
+        """Accept a reply, or reject it without a trace."""
         try:
             site = self.sites.get(reply.site)
             if site is None:
-                raise Refused("foreign", "no site of this name is on the allow-list")
+                raise Rejection("wrong sender", "no site of this name is on the allow-list")
             if reply.claim.site != reply.site:
-                raise Refused("foreign", f"it came by this site's connection and says it is of {reply.claim.site!r}")
-            _check_kinds(reply)
+                raise Rejection("wrong sender", f"sent by this site, but claims to be from {reply.claim.site!r}")
+            _check_types(reply)
             verify(site.public, reply.claim, reply.numbers, reply.tensors, reply.signature)
             self._check_claim(reply.claim)
-            _check_form(reply.tensors, self.expected)
+            _check_tensors(reply.tensors, self.expected)
             _check_finite(reply.tensors, reply.numbers)
             self._check_work(reply.numbers, site)
-        except Refused as refusal:
-            raise Refused(refusal.reason, refusal.detail, reply.site, self.round) from None
+        except Rejection as rejection:
+            raise Rejection(rejection.reason, rejection.detail, reply.site, self.round) from None
         self.used.add(reply.claim.nonce)
-        self.answered.add(reply.site)
-        return rebuilt_upload(reply.tensors, reply.numbers)
+        self.accepted.add(reply.site)
+        return decode_upload(reply.tensors, reply.numbers)
 
     def _check_claim(self, claim: Claim) -> None:
         if claim.run != self.run:
-            raise Refused("another run", f"it is of run {claim.run!r}, this is {self.run!r}")
+            raise Rejection("wrong run", f"it is for run {claim.run!r}, this is {self.run!r}")
         if claim.nonce in self.used:
-            raise Refused("replayed", "this very answer was taken before")
+            raise Rejection("replayed", "this reply was accepted before")
         if claim.round != self.round:
-            raise Refused("another round", f"it is of round {claim.round}, this is {self.round}")
+            raise Rejection("wrong round", f"it is for round {claim.round}, this is {self.round}")
         if claim.model != self.model:
-            raise Refused("stale model", f"it starts from {claim.model[:12]!r}, this round from {self.model[:12]!r}")
-        if self.asks.get(claim.nonce) != claim:
-            raise Refused("not asked", "this site was not asked under this nonce")
-        if claim.site in self.answered:
-            raise Refused("replayed", "the site's answer of this round was taken already")
+            raise Rejection("stale model", f"it starts from {claim.model[:12]!r}, this round from {self.model[:12]!r}")
+        if self.claims.get(claim.nonce) != claim:
+            raise Rejection("not requested", "no request with this nonce was sent to this site")
+        if claim.site in self.accepted:
+            raise Rejection("replayed", "a reply of this site was accepted in this round already")
 
-    def _check_work(self, numbers: Numbers, site: Enrolled) -> None:
-        rows, steps, effective_steps = numbers["rows"], numbers["steps"], numbers["mass"]
+    def _check_work(self, numbers: Numbers, site: EnrolledSite) -> None:
+        rows, steps, effective_steps = numbers[ROWS], numbers[STEPS], numbers[EFFECTIVE_STEPS]
         if rows != site.rows:
-            raise Refused("impossible rows", f"{rows} rows, {site.rows} at enrolment")
+            raise Rejection("impossible rows", f"{rows} rows, but {site.rows} at enrolment")
         if not 1 <= steps <= site.steps:
-            raise Refused("impossible steps", f"{steps} steps; {site.rows} rows make 1 to {site.steps}")
+            raise Rejection("impossible steps", f"{steps} steps, but {site.rows} rows allow 1 to {site.steps}")
         possible = effective_steps_of(int(steps), self.momentum)
         if not math.isclose(effective_steps, possible, rel_tol=1e-6):
-            raise Refused("impossible mass", f"mass {effective_steps:g}; {steps} steps make {possible:g}")
+            detail = f"{effective_steps:g} effective steps, but {steps} steps give {possible:g}"
+            raise Rejection("impossible effective steps", detail)
 
 
-def within_norm(uploads: Mapping[str, Upload], multiple: float, round: int) -> tuple[dict[str, Upload], list[Refused]]:
-    """Part a round's updates into those within a multiple of the median norm and refusals of the others.
+def split_by_norm(
+    uploads: Mapping[str, Upload], multiple: float, round: int
+) -> tuple[dict[str, Upload], list[Rejection]]:
+    """Split a round's updates into those within a multiple of the median norm, and rejections of the others.
 
-    The change of the weights, the buffers and each slot are measured by themselves; a site that did more than the
-    median work, by its mass, may have changed the weights by as much more. Of an even number of sites the lower of the
-    two middle norms is the median: half of the sites can be wild and do not lift it. Two sites are measured by the
-    smaller one; one site has nothing to be measured by and passes.
+    - The change of the weights, the buffers and each slot are measured separately.
+    - A site that did more than the median number of effective steps may have changed the weights by as much more.
+    - With an even number of sites the median is the lower of the two middle norms, so that half of the sites cannot
+      raise it. Two sites are measured by the smaller one; a single site always passes.
     """
-    lengths = {site: _lengths(upload) for site, upload in uploads.items()}
-    effective_steps = median_low(upload.effective_steps for upload in uploads.values()) if uploads else 1.0
-    refused: dict[str, Refused] = {}
-    for part in dict.fromkeys(name for own in lengths.values() for name in own):
-        median = median_low(own[part] for own in lengths.values())
-        for site, own in lengths.items():
-            work = max(1.0, uploads[site].effective_steps / effective_steps) if part == CHANGE else 1.0
-            if site not in refused and own[part] > multiple * work * median:
+    norms = {site: _norms(upload) for site, upload in uploads.items()}
+    typical_steps = median_low(upload.effective_steps for upload in uploads.values()) if uploads else 1.0
+    rejected: dict[str, Rejection] = {}
+    for part in dict.fromkeys(name for own in norms.values() for name in own):
+        median = median_low(own[part] for own in norms.values())
+        for site, own in norms.items():
+            work = max(1.0, uploads[site].effective_steps / typical_steps) if part == WEIGHT_CHANGE else 1.0
+            if site not in rejected and own[part] > multiple * work * median:
                 detail = f"the norm of {part} is {own[part]:.3g}, over {multiple:g} times the median {median:.3g}"
-                more = f" and its {work:.3g} times the work" if work > 1 else ""
-                refused[site] = Refused("norm", detail + more, site, round)
-    return {site: upload for site, upload in uploads.items() if site not in refused}, list(refused.values())
+                more = f" and its {work:.3g} times the steps" if work > 1 else ""
+                rejected[site] = Rejection("norm", detail + more, site, round)
+    return {site: upload for site, upload in uploads.items() if site not in rejected}, list(rejected.values())
 
 
-def _lengths(upload: Upload) -> dict[str, float]:
-    parts: dict[str, Any] = {CHANGE: upload.delta, "the buffers": upload.buffers}
+def _norms(upload: Upload) -> dict[str, float]:
+    parts: dict[str, Any] = {WEIGHT_CHANGE: upload.delta, "the buffers": upload.buffers}
     parts |= {f"slot {name}": value for name, value in upload.slots.items()}
-    return {name: _length(leaves(tree)) for name, tree in parts.items()}
+    return {name: _norm(leaves(tree)) for name, tree in parts.items()}
 
 
-def _length(tensors: Iterable[torch.Tensor]) -> float:
+def _norm(tensors: Iterable[torch.Tensor]) -> float:
     norms = [vector_norm(t, dtype=torch.float64) for t in tensors if t.is_floating_point() and t.numel()]
     return float(vector_norm(torch.stack(norms))) if norms else 0.0
 
 
-def _check_kinds(reply: Reply) -> None:
-    """Refuse what could not even be signed: a claim or numbers of the wrong kind."""
+def _check_types(reply: Reply) -> None:
+    """Reject what could not be signed: a claim or numbers of the wrong type."""
     claim, numbers = reply.claim, reply.numbers
-    words = (claim.run, claim.nonce, claim.model, claim.site)
-    if not all(isinstance(word, str) for word in words) or type(claim.round) is not int:
-        raise Refused("malformed", "run, nonce, model and site are words, the round is a whole number")
+    texts = (claim.run, claim.nonce, claim.model, claim.site)
+    if not all(isinstance(text, str) for text in texts) or type(claim.round) is not int:
+        raise Rejection("malformed", "run, nonce, model and site must be text, the round an integer")
     if not isinstance(reply.signature, bytes):
-        raise Refused("malformed", "no signature")
+        raise Rejection("malformed", "the signature is missing")
     for name, value in numbers.items():
         whole = type(value) is int and abs(value) < 2**63
-        if not (whole or (type(value) is float and name not in ("steps", "rows"))):
-            raise Refused("malformed", f"{name[:SHOWN]} is no number of its kind")
-    missing = {"steps", "mass", "rows"} - set(numbers)
+        if not (whole or (type(value) is float and name not in (STEPS, ROWS))):
+            raise Rejection("malformed", f"{name[:MAX_LOGGED_CHARS]} is a number of the wrong type")
+    missing = {STEPS, EFFECTIVE_STEPS, ROWS} - set(numbers)
     if missing:
-        raise Refused("malformed", f"no {', '.join(sorted(missing))}")
+        raise Rejection("malformed", f"{', '.join(sorted(missing))} is missing")
 
 
-def _check_form(tensors: Tensors, expected: Mapping[str, Like]) -> None:
+def _check_tensors(tensors: Tensors, expected: Mapping[str, TensorSpec]) -> None:
     missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     if missing:
-        raise Refused("missing tensor", _first(missing))
+        raise Rejection("missing tensor", _first(missing))
     if extra:
-        raise Refused("extra tensor", _first(extra))
-    for name, like in expected.items():
+        raise Rejection("extra tensor", _first(extra))
+    for name, spec in expected.items():
         tensor = tensors[name]
-        if tuple(tensor.shape) != like.shape:
-            raise Refused("wrong shape", f"{name} is {list(tensor.shape)}, not {list(like.shape)}")
-        if tensor.dtype != like.dtype:
-            raise Refused("wrong type", f"{name} is {tensor.dtype}, not {like.dtype}")
+        if tuple(tensor.shape) != spec.shape:
+            raise Rejection("wrong shape", f"{name} is {list(tensor.shape)}, not {list(spec.shape)}")
+        if tensor.dtype != spec.dtype:
+            raise Rejection("wrong type", f"{name} is {tensor.dtype}, not {spec.dtype}")
 
 
 def _check_finite(tensors: Tensors, numbers: Numbers) -> None:
     bad = [name for name, value in numbers.items() if not math.isfinite(value)]
     bad += [name for name, tensor in tensors.items() if not finite(tensor)]
     if bad:
-        raise Refused("not finite", _first(bad))
+        raise Rejection("not finite", _first(bad))
     bad = [name for name, tensor in tensors.items() if _is_variance(name, tensors) and bool((tensor < 0).any())]
-    if bad:  # averaged in, it could make a network that says nothing but NaN
-        raise Refused("negative variance", _first(bad))
+    if bad:  # averaged in, it could make a network whose outputs are all NaN
+        raise Rejection("negative variance", _first(bad))
 
 
 def _is_variance(name: str, tensors: Tensors) -> bool:
-    """Whether a buffer must not be negative; one that its rule corrects, as scaffold-niid does, honestly may be."""
+    """Whether a buffer must not be negative; one that its rule corrects, as scaffold-niid does, may be."""
     corrected = any(slot.startswith("slots/") and slot.endswith(name) for slot in tensors)
     return name.startswith("buffers/") and name.endswith(VARIANCE) and not corrected
 
 
 def _first(names: list[str]) -> str:
-    return names[0][:SHOWN] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return names[0][:MAX_LOGGED_CHARS] + (f" and {len(names) - 1} more" if len(names) > 1 else "")

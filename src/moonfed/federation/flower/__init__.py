@@ -1,1 +1,1 @@
-"""Everything that knows Flower: messages, transport, processes, and the proxy before SuperLink."""
+"""Everything that knows Flower: messages, transport, processes, the proxy in front of SuperLink, the launcher."""

@@ -1,4 +1,4 @@
-"""Notes as Flower's messages: words in a ConfigRecord, tensors as one safetensors blob in an ArrayRecord."""
+"""Envelopes as Flower's messages: fields in a ConfigRecord, tensors as one safetensors blob in an ArrayRecord."""
 
 from typing import Any
 
@@ -9,48 +9,54 @@ from safetensors.torch import load, save
 
 from moonfed.core.files import apart
 from moonfed.core.types import Tensors
-from moonfed.federation.protocol.request import Note, Words
+from moonfed.federation.protocol.request import Envelope, Fields
 
-MOST_AXES = 16  # torch goes on beyond, and then falls into its own recursion
-FORM = "safetensors"  # what Array calls the way in which its bytes were made
-
-
-def content(note: Note) -> RecordDict:
-    """Put a note into the content of a message."""
-    return with_words(note, record(note.tensors))
+MAX_AXES = 16  # torch accepts more, and then fails with a recursion error of its own
+FORMAT = "safetensors"  # Array's name for the serialisation of its bytes
+TENSORS, FIELDS = "tensors", "words"  # names of the records on the wire
 
 
-def record(tensors: Tensors) -> ArrayRecord:
-    """Put tensors into the form in which they travel."""
+def message_content(envelope: Envelope) -> RecordDict:
+    """Put an envelope into the content of a message."""
+    return content_with(envelope.fields, tensor_record(envelope.tensors))
+
+
+def tensor_record(tensors: Tensors) -> ArrayRecord:
+    """Serialise tensors for sending."""
     blob = save(apart(tensors))
-    return ArrayRecord({"blob": Array(dtype="uint8", shape=(len(blob),), stype=FORM, data=blob)})
+    return ArrayRecord({"blob": Array(dtype="uint8", shape=(len(blob),), stype=FORMAT, data=blob)})
 
 
-def with_words(note: Note, tensors: ArrayRecord) -> RecordDict:
-    """Put a note's words beside tensors that are in their form already."""
-    words: dict[str, Any] = dict(note.words)
-    return RecordDict({"tensors": tensors, "words": ConfigRecord(words)})
+def content_with(fields: Fields, tensors: ArrayRecord) -> RecordDict:
+    """Put fields beside tensors that are serialised already."""
+    values: dict[str, Any] = dict(fields)
+    return RecordDict({TENSORS: tensors, FIELDS: ConfigRecord(values)})
 
 
-def note_of(message: Message) -> Note | str:
-    """Take a note out of a message, or say what is wrong with it; nothing in it is run."""
+def read_message(message: Message) -> Envelope | str:
+    """Take the envelope out of a message, or say what is wrong with it; nothing in it is executed."""
     if message.has_error():
-        return f"Flower says: {message.error.reason}"
+        return f"Flower reports: {message.error.reason}"
     try:
-        words: Words = dict(message.content["words"])  # type: ignore[arg-type]
-        array: Any = message.content["tensors"]["blob"]  # type: ignore[index]
+        fields: Fields = dict(message.content[FIELDS])  # type: ignore[arg-type]
+        array: Any = message.content[TENSORS]["blob"]  # type: ignore[index]
         if not isinstance(array, Array):
-            return "tensors that are no array"
-        if array.stype != FORM:
-            return f"tensors in the form {str(array.stype)[:40]!r}, not {FORM}"
+            return "the tensors are not an array"
+        if array.stype != FORMAT:
+            return f"the tensors are in format {str(array.stype)[:40]!r}, not {FORMAT}"
         tensors = load(array.data)
-        if any(tensor.dim() > MOST_AXES for tensor in tensors.values()):
-            return f"a tensor of more than {MOST_AXES} axes"
-        return Note(words, tensors)
-    except Exception as error:  # whatever a stranger can think of: a message must not end who reads it
-        return f"a message in another form: {type(error).__name__}: {str(error)[:200]}"
+        if any(tensor.dim() > MAX_AXES for tensor in tensors.values()):
+            return f"a tensor has more than {MAX_AXES} axes"
+        return Envelope(fields, tensors)
+    except Exception as error:  # a message comes from outside: whatever is in it must not end its reader
+        return malformed(error)
 
 
-def as_flower(key: EllipticCurvePublicKey) -> bytes:
-    """Write a public key as Flower's registry does."""
+def malformed(error: Exception) -> str:
+    """Describe a message that Flower or safetensors cannot read."""
+    return f"malformed message: {type(error).__name__}: {str(error)[:200]}"
+
+
+def flower_key_bytes(key: EllipticCurvePublicKey) -> bytes:
+    """Encode a public key as Flower's registry does."""
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

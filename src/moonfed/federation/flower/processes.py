@@ -1,55 +1,66 @@
-"""The processes of a federation: started with everything off that calls home, and ended with all they started."""
+"""The processes of a federation: started without telemetry or update checks, and ended with all they started."""
 
 import contextlib
 import errno
+import logging
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.federation.flower.node_log import summarize_log
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_TROUBLE = re.compile(r"ERROR\b|CRITICAL\b|[\w.]*(Error|Exception): ")
-QUIET = {
+FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
 }
 STOP_SECONDS = 8.0
-PROCESS_HEADER = "moonfed-process"  # with which a site's node tells the door which process it is
+PROCESS_HEADER = "moonfed-process"  # with which a site's node tells the proxy which process it is
 
 
 def need_flower() -> None:
-    """Say what to install where Flower is not."""
+    """Say what to install if Flower is missing."""
     try:
         import flwr  # noqa: F401
     except ImportError:
         raise UserError("a federation needs Flower, which is not installed; pip install 'moonfed[flower]'") from None
 
 
+def log_to(stream: TextIO) -> None:
+    """Write moonfed's log messages to a stream, in a process that has no command line of ours."""
+    logger = logging.getLogger("moonfed")
+    if not logger.handlers:
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False  # Flower installs handlers of its own
+
+
 def environment(home: Path) -> dict[str, str]:
     """Make the environment of a Flower process: no telemetry, no update check, nothing installed at run time."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return dict(os.environ) | QUIET | {"FLWR_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
+    return dict(os.environ) | FLOWER_ENVIRONMENT | {"FLWR_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
-class Child:
-    """A process with a group of its own, whose output goes to a file."""
+class ChildProcess:
+    """A process in a group of its own, whose output goes to a log file."""
 
-    def __init__(self, words: Sequence[str], log: Path, home: Path) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, home: Path) -> None:
         self.log = log
-        with log.open("ab") as file:
-            self.read = file.tell()  # so far; what was said before is another's
+        with log.open("ab") as file:  # not through moonfed.core.files: the child writes to the open handle
+            self.position = file.tell()  # what is before it was written by an earlier process
             self.process = subprocess.Popen(
-                [sys.executable, *words],
+                [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -62,105 +73,84 @@ class Child:
         """Whether it is still running."""
         return self.process.poll() is None
 
-    def last_words(self) -> str:
-        """Say the last trouble it spoke of, for an error."""
-        return last_words(self.said())
+    def error_summary(self) -> str:
+        """Summarise the unread end of its log for an error message."""
+        return summarize_log(self.new_lines())
 
-    def said(self) -> list[str]:
-        """Read the lines that it has said since the last look."""
+    def new_lines(self) -> list[str]:
+        """Read the lines that it has logged since the last call."""
         with self.log.open("rb") as file:
-            file.seek(self.read)
+            file.seek(self.position)
             content = file.read()
-        whole = content if not self.alive else content[: content.rfind(b"\n") + 1]
-        self.read += len(whole)
-        return whole.decode(errors="replace").splitlines()
+        complete = content if not self.alive else content[: content.rfind(b"\n") + 1]
+        self.position += len(complete)
+        return complete.decode(errors="replace").splitlines()
 
-    def tell(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process and all that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it and all that it started, by force if need be."""
+        """End it and all that it started, by force if necessary."""
         stop_all([self], seconds)
 
 
-def stop_all(children: Sequence[Child], seconds: float = STOP_SECONDS) -> None:
-    """End processes together: first a word, then, to whatever is left of their groups, force."""
+def stop_all(children: Sequence[ChildProcess], seconds: float = STOP_SECONDS) -> None:
+    """End processes together: SIGTERM first, then SIGKILL to what is left of their groups."""
     for child in children:
-        child.tell(signal.SIGTERM)
-    ends = time.monotonic() + seconds
+        child.signal(signal.SIGTERM)
+    deadline = time.monotonic() + seconds
     for child in children:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.process.wait(max(0.05, ends - time.monotonic()))
-        child.tell(signal.SIGKILL)
+            child.process.wait(max(0.05, deadline - time.monotonic()))
+        child.signal(signal.SIGKILL)
         child.process.wait()
 
 
-@contextlib.contextmanager
-def alone(folder: Path, who: str) -> Iterator[None]:
-    """Keep other processes out of a folder; the operating system lets go when this one dies, however it dies."""
-    try:
-        file = (folder / "lock").open("w")
-    except OSError as error:
-        raise UserError(f"cannot write {folder / 'lock'}: {error.strerror}; {folder} has to be writable") from None
-    with file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass
-        except BlockingIOError:
-            raise UserError(f"{folder} is in use by {who}; stop that first") from None
-        except OSError as error:
-            raise UserError(f"{folder} cannot be locked: {error.strerror}; use a folder on another disk") from None
-        yield
-
-
 def free_port() -> int:
-    """Find a port of this machine that nobody uses."""
+    """Find an unused port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def listening(host: str, port: int, seconds: float = 15) -> socket.socket:
-    """Listen on a port: who comes waits until somebody answers. The last to listen there may be on its way out."""
-    ends = time.monotonic() + seconds
+def listen(host: str, port: int, seconds: float = 15) -> socket.socket:
+    """Listen on a port; retry for some seconds, since an earlier process may still be closing it."""
+    deadline = time.monotonic() + seconds
     while True:
-        own = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         try:
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            own.bind((host, port))
-            own.listen(128)
-            return own
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(128)
+            return listener
         except OSError as error:
-            own.close()
-            if time.monotonic() > ends or error.errno != errno.EADDRINUSE:
+            listener.close()
+            if time.monotonic() > deadline or error.errno != errno.EADDRINUSE:
                 raise UserError(
-                    f"cannot listen on {host}:{port}: {error.strerror}; end what listens there, or use another port"
+                    f"cannot listen on {host}:{port}: {error.strerror}; stop what listens there, or use another port"
                 ) from None
         time.sleep(0.1)
 
 
-def await_port(host: str, port: int, child: Child, what: str, seconds: float = 60) -> None:
+def wait_for_port(host: str, port: int, child: ChildProcess, name: str, seconds: float = 60) -> None:
     """Wait until a process listens."""
-    ends = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while True:
         try:
             with socket.create_connection((host, port), 1):
                 return
         except OSError:
             if not child.alive:
-                raise RunFailed(f"{what} ended at once: {child.last_words()} (see {child.log})") from None
-            if time.monotonic() > ends:
-                raise RunFailed(f"{what} does not listen after {seconds:.0f} s; see {child.log}") from None
+                raise RunFailed(f"{name} ended at once: {child.error_summary()} (see {child.log})") from None
+            if time.monotonic() > deadline:
+                raise RunFailed(f"{name} does not listen after {seconds:.0f} s; see {child.log}") from None
             time.sleep(0.05)
 
 
-def end_with_parent(parent: int) -> None:
-    """End this process when the one that started it is gone, however it went."""
+def exit_with_parent(parent: int) -> None:
+    """End this process when the one that started it is gone, for whatever reason."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -170,12 +160,3 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def last_words(lines: Sequence[str]) -> str:
-    """Put the last trouble that a process spoke of, or else the last it said, on one line without its colours."""
-    said = [plain for line in lines if (plain := " ".join(_COLOUR.sub("", line).split()))]
-    bad = [k for k, line in enumerate(said) if _TROUBLE.match(line)]
-    text = " / ".join(said[bad[-1] :][:3] if bad else said[-3:])
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text[:400] or "it said nothing"

@@ -1,7 +1,7 @@
-"""What a site may hand in at the door: replies of a plain form, and no more bytes than it was sent, about twice.
+"""Quota of uploads: well-formed replies only, and at most about twice the bytes that the site received.
 
-Flower's store keeps what is handed in by its name and the names of its parts. Names that stand for other parts in
-another place would make a few bytes into a tree without end, and parts that nobody asked for would fill the memory.
+Flower's store keeps objects by their names and the names of their parts. Names that stand for different parts in
+different places would make a few bytes into an endless tree, and unrequested objects would fill the memory.
 """
 
 from collections import Counter
@@ -10,66 +10,67 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PushObjectRequest
 from google.protobuf.message import DecodeError
 
-PARTS = 4096  # of one reply; Flower makes them of 5 MiB
-NAMES = 1_000_000  # of parts, that are remembered in a run
-ROOM = 16 << 20  # bytes that a site may hand in beside twice what it was sent
+MAX_PARTS = 4096  # of one reply; Flower splits arrays into parts of 5 MiB
+MAX_NAMES = 1_000_000  # of parts, remembered in a run
+FREE_BYTES = 16 << 20  # that a site may upload in addition to twice what it received
+MAX_NAME_CHARS = 64
 
 
-class Unfit(Exception):
-    """Something that a site cannot mean to hand in."""
+class InvalidUpload(Exception):
+    """An upload that no honest site makes."""
 
 
-class Cargo:
-    """Judges what goes in by what went out."""
+class UploadQuota:
+    """Checks what sites upload against what they received."""
 
     def __init__(self) -> None:
-        self.parts: dict[str, tuple[str, ...]] = {}  # by name: the names of its parts, which never change
-        self.sent: set[tuple[str, str]] = set()  # site and part
-        self.taken: set[tuple[str, str]] = set()
-        self.credit: Counter[str] = Counter()  # by site: bytes it may still hand in, beside ROOM
+        self.parts: dict[str, tuple[str, ...]] = {}  # by object: the names of its parts, which must not change
+        self.received: set[tuple[str, str]] = set()  # site and object
+        self.uploaded: set[tuple[str, str]] = set()
+        self.credit: Counter[str] = Counter()  # by site: bytes that it may still upload, besides FREE_BYTES
 
-    def judge(self, site: str, path: bytes, body: bytes) -> None:
-        """Look into a request that brings something; raise Unfit where it cannot be meant."""
+    def check(self, site: str, path: bytes, body: bytes) -> None:
+        """Check a request that uploads something; raise InvalidUpload if it is not acceptable."""
         if path.endswith(b"/push-messages"):
-            self._reply(PushMessagesRequest.FromString(body))
+            self._check_reply(PushMessagesRequest.FromString(body))
         elif path.endswith(b"/push-object"):
-            self._object(site, PushObjectRequest.FromString(body))
+            self._check_object(site, PushObjectRequest.FromString(body))
 
-    def note(self, site: str, path: bytes, body: bytes, answer: bytes) -> None:
-        """Count what a site was sent, each part once."""
+    def record_download(self, site: str, path: bytes, body: bytes, response: bytes) -> None:
+        """Count what a site received, each object once."""
         if not path.endswith(b"/pull-object"):
             return
         try:
-            part = (site, PullObjectRequest.FromString(body).object_id[:64])
+            part = (site, PullObjectRequest.FromString(body).object_id[:MAX_NAME_CHARS])
         except DecodeError:
             return
-        if answer and part not in self.sent and len(self.sent) < NAMES:
-            self.sent.add(part)
-            self.credit[site] += 2 * len(answer)
+        if response and part not in self.received and len(self.received) < MAX_NAMES:
+            self.received.add(part)
+            self.credit[site] += 2 * len(response)
 
-    def _reply(self, request: PushMessagesRequest) -> None:
+    def _check_reply(self, request: PushMessagesRequest) -> None:
         if len(request.messages_list) != len(request.message_object_trees):
-            raise Unfit("messages without their lists of parts")
+            raise InvalidUpload("messages without their lists of parts")
         if not all(message.metadata.reply_to_message_id for message in request.messages_list):
-            raise Unfit("a message that is no reply")
+            raise InvalidUpload("a message that is not a reply")
         found: dict[str, tuple[str, ...]] = {}
-        left, count = list[ObjectTree](request.message_object_trees), 0
-        while left:
-            node, count = left.pop(), count + 1
-            if count > PARTS or len(self.parts) + len(found) > NAMES:
-                raise Unfit(f"a reply of more than {PARTS} parts, or a run of more than {NAMES}")
+        pending, count = list[ObjectTree](request.message_object_trees), 0
+        while pending:
+            node, count = pending.pop(), count + 1
+            if count > MAX_PARTS or len(self.parts) + len(found) > MAX_NAMES:
+                raise InvalidUpload(f"a reply of more than {MAX_PARTS} parts, or a run of more than {MAX_NAMES}")
             parts = tuple(child.object_id for child in node.children)
             if found.setdefault(node.object_id, self.parts.get(node.object_id, parts)) != parts:
-                raise Unfit("a part that is another one elsewhere")
-            left += node.children
+                raise InvalidUpload("one name for two different objects")
+            pending += node.children
         self.parts |= found
 
-    def _object(self, site: str, request: PushObjectRequest) -> None:
-        part = (site, request.object_id[:64])
-        if part in self.taken:
-            return  # it takes the place of itself
+    def _check_object(self, site: str, request: PushObjectRequest) -> None:
+        part = (site, request.object_id[:MAX_NAME_CHARS])
+        if part in self.uploaded:
+            return  # it replaces itself
         size = len(request.object_content)
-        if self.credit[site] + ROOM < size or len(self.taken) >= NAMES:
-            raise Unfit("far more than it was sent")
-        self.taken.add(part)
+        if self.credit[site] + FREE_BYTES < size or len(self.uploaded) >= MAX_NAMES:
+            raise InvalidUpload("far more than it received")
+        self.uploaded.add(part)
         self.credit[site] -= size

@@ -1,9 +1,10 @@
-"""A site at work: a Flower node beside it takes messages in, and this process, its rows loaded, answers them.
+"""A site that takes part: a Flower node beside it receives messages, and this process answers them.
 
-Flower starts a process a message for the code that the coordinator sends. Here the messages are answered by the
-moonfed that is installed at the site: nothing is imported anew, and no code from elsewhere is run.
+Flower starts one process per message, which runs the code that the coordinator sends. Here the moonfed that is
+installed at the site answers: nothing is imported again, and no code from elsewhere is run.
 """
 
+import logging
 import os
 import secrets
 import time
@@ -36,59 +37,62 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
 from moonfed.core.files import make_folder
-from moonfed.federation.flower.messages import content, note_of
-from moonfed.federation.flower.processes import Child, alone, free_port
-from moonfed.federation.pki.home_folders import SitePlace
+from moonfed.federation.flower.messages import message_content, read_message
+from moonfed.federation.flower.node_log import KEY_REJECTED, explain_node_exit
+from moonfed.federation.flower.processes import ChildProcess, free_port
+from moonfed.federation.pki.folder_lock import locked_folder
 from moonfed.federation.pki.keys import write_private
-from moonfed.federation.protocol.request import Note
-from moonfed.federation.protocol.signing import printable
-from moonfed.federation.site.diagnosis import KEPT_OUT, aside, pause, trouble_at, why_ended
-from moonfed.federation.site.trainer import Site
+from moonfed.federation.pki.site_folder import SiteFolder
+from moonfed.federation.protocol.rejection import sanitize
+from moonfed.federation.protocol.request import REFUSED, Envelope
+from moonfed.federation.site.diagnosis import call_unless_stopped, diagnose_connection, wait_unless_stopped
+from moonfed.federation.site.trainer import SiteTrainer
 
-POLL = 0.1
-ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
-AGAIN = 2.0  # seconds before a node that ended is started anew
-LOOK = 1.0  # seconds between two looks at what the node says
-IN, RETRIES = "SuperNode ID:", "Connection attempt failed"  # as Flower's node puts it
+logger = logging.getLogger(__name__)
+POLL_SECONDS = 0.1
+LOG_SECONDS = 1.0  # between two reads of the node's log
+RETRY_SECONDS = 2.0  # before a node that ended is started again
+ACQUIRE_METHODS = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+CONNECTED, RETRYING = "SuperNode ID:", "Connection attempt failed"  # in the log of Flower's node
 
 
-class Worker:
-    """Answers the messages that a Flower node has taken in."""
+class SiteWorker:
+    """Answers the messages that a Flower node has received."""
 
-    def __init__(self, site: Site, port: int, secret: bytes, say: Callable[[str], None] = lambda line: None) -> None:
-        self.site, self.address, self.say = site, f"127.0.0.1:{port}", say
-        self.trouble = ""  # what was wrong last, and is not said twice in a row
-        signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE)
+    def __init__(self, trainer: SiteTrainer, port: int, secret: bytes) -> None:
+        self.trainer, self.address = trainer, f"127.0.0.1:{port}"
+        self.last_error = ""  # which is not logged twice in a row
+        signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE_METHODS)
         self.client = self._client(signed)
 
     def step(self) -> bool:
-        """Answer one message, if there is one; False where there is none or the node does not answer."""
+        """Answer one message; False if there is none or the node does not answer."""
         try:
-            got = self.client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
-            if not got.token:
+            acquired = self.client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+            if not acquired.token:
                 return False
-            self._answer(got.token)
-            self.trouble = ""
+            self._answer(acquired.token)
+            self.last_error = ""
             return True
         except httpx.HTTPError:
             return False
-        except (Exception, RunNotRunningException) as error:  # a node that does not speak as agreed must not end a site
-            trouble = printable(f"{type(error).__name__} {error}"[:400])
-            if trouble != self.trouble:
-                self.say(f"could not take or answer a message, trying again: {trouble}")
-            self.trouble = trouble
+        except (Exception, RunNotRunningException) as error:  # an unexpected response of the node must not end a site
+            detail = sanitize(f"{type(error).__name__} {error}"[:400])
+            if detail != self.last_error:
+                logger.warning("cannot receive or answer a message, trying again: %s", detail)
+            self.last_error = detail
             return False
 
     def _answer(self, token: str) -> None:
         client = self._client(RuntimeTokenHttpInterceptor(token))
-        beat = HeartbeatSender(make_task_heartbeat_fn_http(client))
-        beat.start()
+        heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+        heartbeat.start()
         try:
-            message, context = _pulled(client)
-            push_message(client, reply_to(message, self.site), context)
+            message, context = _pull_message(client)
+            push_message(client, reply_to(message, self.trainer), context)
             push_task_output(client, context, SubStatus.COMPLETED, "")
         finally:
-            beat.stop()
+            heartbeat.stop()
             client.close()
 
     def _client(self, interceptor: Any) -> RuntimeHttpClient:
@@ -96,12 +100,12 @@ class Worker:
         return RuntimeHttpClient.from_server_address(self.address, True, None, [version, interceptor])
 
 
-def _pulled(client: RuntimeHttpClient) -> tuple[Message, Context]:
-    """Take a message from the node, which may still be receiving parts of it."""
-    given = client.PullTaskInput(PullTaskInputRequest())
-    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
-    TaskIdentity.node_id = given.context.node_id
-    context = context_from_proto(given.context)
+def _pull_message(client: RuntimeHttpClient) -> tuple[Message, Context]:
+    """Pull a message from the node, which may still be receiving parts of it."""
+    task = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+    TaskIdentity.node_id = task.context.node_id
+    context = context_from_proto(task.context)
     tree = client.PullMessages(PullAppMessagesRequest()).message_object_trees[0]
     node = Node(node_id=context.node_id)
     message = pull_and_inflate_object_from_tree(
@@ -109,103 +113,103 @@ def _pulled(client: RuntimeHttpClient) -> tuple[Message, Context]:
         make_pull_object_fn_protobuf(client.PullObject, node, context.run_id),
         make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, context.run_id),
         return_type=Message,
-        initial_backoff=POLL / 2,
+        initial_backoff=POLL_SECONDS / 2,
         backoff_cap=1.0,
     )
     message.metadata.__dict__["_message_id"] = tree.object_id  # as Flower does: a message does not carry its own name
     return message, context
 
 
-def reply_to(message: Message, site: Site) -> Message:
+def reply_to(message: Message, trainer: SiteTrainer) -> Message:
     """Answer a message."""
-    note = note_of(message)
-    answer = Note({"refused": note}, {}) if isinstance(note, str) else site.answer(note)
-    return Message(content(answer), reply_to=message)
+    envelope = read_message(message)
+    reply = Envelope({REFUSED: envelope}, {}) if isinstance(envelope, str) else trainer.answer(envelope)
+    return Message(message_content(reply), reply_to=message)
 
 
-def join(folder: Path, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
-    """Take part in a federation until told to stop; a connection that is lost is made anew."""
-    place = SitePlace(folder)
-    with alone(folder, "another moonfed site join"):
-        _take_part(place, Site(place, say), say, stopping)
+def join_federation(path: Path, stopping: Callable[[], bool]) -> None:
+    """Take part in a federation until stopped; reconnect when the connection is lost."""
+    folder = SiteFolder(path)
+    with locked_folder(path, "another moonfed site join"):
+        _run_nodes(folder, SiteTrainer(folder), stopping)
 
 
-def _take_part(place: SitePlace, site: Site, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
-    folder, logs = place.path, place.path / "logs"
+def _run_nodes(folder: SiteFolder, trainer: SiteTrainer, stopping: Callable[[], bool]) -> None:
+    logs = folder.path / "logs"
     make_folder(logs)
-    for old in folder.glob("node-*.secret"):  # of one that was killed; none is at work here now
+    for old in folder.path.glob("node-*.secret"):  # left by a process that was killed
         old.unlink(missing_ok=True)
-    secret = folder / f"node-{secrets.token_hex(4)}.secret"
+    secret = folder.path / f"node-{secrets.token_hex(4)}.secret"
     write_private(secret, secrets.token_bytes(32))
     try:
-        line = Line(place, say, stopping)
+        connection = SiteConnection(folder, stopping)
         while not stopping():
-            if line.trouble():
-                pause(AGAIN, stopping)
+            if connection.report_problem():
+                wait_unless_stopped(RETRY_SECONDS, stopping)
                 continue
             port = free_port()
-            node = Child(_node(place, port, secret), logs / "node.log", folder / "flower")
+            node = ChildProcess(_node_arguments(folder, port, secret), logs / "node.log", folder.path / "flower")
             try:
-                line.hold(node, Worker(site, port, secret.read_bytes(), say))
+                connection.serve(node, SiteWorker(trainer, port, secret.read_bytes()))
             finally:
                 node.stop()
-            pause(AGAIN, stopping)
+            wait_unless_stopped(RETRY_SECONDS, stopping)
     finally:
         secret.unlink(missing_ok=True)
 
 
-class Line:
-    """A site's connection, of which its user is told whenever it changes, and once each time."""
+class SiteConnection:
+    """A site's connection to the coordinator; each change of its status is logged once."""
 
-    def __init__(self, place: SitePlace, say: Callable[[str], None], stopping: Callable[[], bool]) -> None:
-        self.place, self.address, self.stopping = place, place.address(), stopping
-        self.say, self.told, self.kept_out = say, "", 0
+    def __init__(self, folder: SiteFolder, stopping: Callable[[], bool]) -> None:
+        self.folder, self.address, self.stopping = folder, folder.address(), stopping
+        self.last_status, self.key_rejections = "", 0
 
-    def tell(self, line: str) -> None:
-        """Say a line, unless it was the last one."""
-        if line != self.told:
-            self.say(line)
-            self.told = line
+    def report(self, status: str) -> None:
+        """Log a status, unless it is the last one that was logged."""
+        if status != self.last_status:
+            logger.info(status)
+            self.last_status = status
 
-    def trouble(self) -> bool:
-        """Whether the coordinator cannot be spoken to; its user is told why."""
-        found = aside(lambda: trouble_at(self.address, self.place.authority), self.stopping)
-        if found is not None:
-            self.tell(found)
-        return found is not None
+    def report_problem(self) -> bool:
+        """Check whether the coordinator can be reached; if not, log why and return True."""
+        problem = call_unless_stopped(lambda: diagnose_connection(self.address, self.folder.authority), self.stopping)
+        if problem is not None:
+            self.report(problem)
+        return problem is not None
 
-    def hold(self, node: Child, worker: Worker) -> None:
-        """Answer what comes while a node lasts, and say why it ended."""
+    def serve(self, node: ChildProcess, worker: SiteWorker) -> None:
+        """Answer messages while a node runs, and log why it ended."""
         lines: deque[str] = deque(maxlen=200)
-        looked = time.monotonic()
-        if not self.kept_out:
-            self.tell(f"connecting to {self.address} as {self.place.settings.name}")
+        read_at = time.monotonic()
+        if not self.key_rejections:
+            self.report(f"connecting to {self.address} as {self.folder.settings.name}")
         while node.alive and not self.stopping():
             if worker.step():
                 continue
-            if time.monotonic() - looked > LOOK:
-                new, looked = node.said(), time.monotonic()
+            if time.monotonic() - read_at > LOG_SECONDS:
+                new, read_at = node.new_lines(), time.monotonic()
                 lines += new
-                if any(IN in line for line in new):
-                    self.tell(f"connected to {self.address}, waiting to be asked")
-                    self.kept_out = 0
-                elif any(RETRIES in line for line in new):
-                    self.trouble()
-            time.sleep(POLL)
+                if any(CONNECTED in line for line in new):
+                    self.report(f"connected to {self.address}, waiting for requests")
+                    self.key_rejections = 0
+                elif any(RETRYING in line for line in new):
+                    self.report_problem()
+            time.sleep(POLL_SECONDS)
         if self.stopping():
             return
-        lines += node.said()
-        why = why_ended(lines, self.address)
-        self.kept_out += KEPT_OUT in "".join(lines)
-        if self.kept_out != 1:  # a coordinator that is just starting registers its sites a moment after it listens
-            self.tell(why)
+        lines += node.new_lines()
+        reason = explain_node_exit(lines, self.address)
+        self.key_rejections += KEY_REJECTED in "".join(lines)
+        if self.key_rejections != 1:  # a coordinator that is starting registers its sites a moment after it listens
+            self.report(reason)
 
 
-def _node(place: SitePlace, port: int, secret: Path) -> list[str]:
+def _node_arguments(folder: SiteFolder, port: int, secret: Path) -> list[str]:
     return [
         *("-m", "moonfed.federation.flower.node_process", "supernode", str(os.getpid())),
-        *("--superlink", place.address(), "--root-certificates", str(place.authority)),
-        *("--auth-supernode-private-key", str(place.private)),
+        *("--superlink", folder.address(), "--root-certificates", str(folder.authority)),
+        *("--auth-supernode-private-key", str(folder.private_key_path)),
         *("--isolation", "process", "--host", "127.0.0.1", "--port", str(port)),
         *("--superexec-auth-secret-file", str(secret)),
     ]

@@ -1,4 +1,4 @@
-"""The coordinator's connection: a SuperLink beside it, the allow-list registered, and a run whose server we are."""
+"""The coordinator's SuperLink session: a local SuperLink, the sites registered, and a run whose server we are."""
 
 import hashlib
 import logging
@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,52 +28,56 @@ from flwr.superlink.grid import HttpGrid
 
 from moonfed.core.errors import RunFailed
 from moonfed.core.files import make_folder
-from moonfed.federation.coordinator.audit_log import Book
-from moonfed.federation.flower.messages import as_flower
-from moonfed.federation.flower.processes import Child, alone, await_port, free_port, listening
-from moonfed.federation.flower.proxy import opened
-from moonfed.federation.flower.site_worker import ACQUIRE
+from moonfed.federation.coordinator.audit_log import AuditLog
+from moonfed.federation.flower.app_bundle import write_app_bundle
+from moonfed.federation.flower.messages import flower_key_bytes
+from moonfed.federation.flower.processes import ChildProcess, free_port, listen, wait_for_port
+from moonfed.federation.flower.proxy import Proxy, running_proxy
+from moonfed.federation.flower.site_worker import ACQUIRE_METHODS
 from moonfed.federation.pki.certificates import check_server_files
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
+from moonfed.federation.pki.folder_lock import locked_folder
 from moonfed.federation.pki.keys import write_private
 
-NEAR = "127.0.0.1"
-SECONDS = 60.0
-ANSWER = 10.0  # seconds that SuperLink may be silent
-logging.getLogger("flwr").setLevel(logging.ERROR)  # its warnings would go between the lines of our progress
+LOOPBACK = "127.0.0.1"
+ACQUIRE_SECONDS = 60.0
+MAX_RETRY_SECONDS = 10.0  # for which calls to SuperLink are retried
+logging.getLogger("flwr").setLevel(logging.ERROR)  # its warnings would interrupt the progress display
 
 
 @contextmanager
-def superlink(home: Home, host: str, say: Callable[[str], None]) -> Iterator[HttpGrid]:
-    """Run a SuperLink while the block lasts, be the server of a run on it, and open the door to it for the sites.
+def superlink_session(folder: CoordinatorFolder, host: str) -> Iterator[HttpGrid]:
+    """Run a SuperLink and the proxy in front of it while the block runs, and be the server of a run on it.
 
-    SuperLink listens on this machine only. Only this process can take the run's server part: SuperLink hands tasks to
-    who knows the secret.
+    SuperLink listens on this machine only. Only this process can take the run's ServerApp task, since SuperLink hands
+    tasks to those who know the secret.
     """
-    files, (_, port) = home.files, home.address()
+    files, (_, port) = folder.server_files, folder.address()
     check_server_files(files)
-    logs = home.path / "logs"
+    logs = folder.path / "logs"
     make_folder(logs)
-    secret = home.path / f"link-{secrets.token_hex(4)}.secret"
-    with alone(home.path, "another coordinator"):
-        for old in home.path.glob("link-*.secret"):  # of one that was killed; none is at work here now
+    secret = folder.path / f"link-{secrets.token_hex(4)}.secret"
+    with locked_folder(folder.path, "another coordinator"):
+        for old in folder.path.glob("link-*.secret"):  # left by a coordinator that was killed
             old.unlink(missing_ok=True)
         write_private(secret, secrets.token_bytes(32))
-        child: Child | None = None
+        child: ChildProcess | None = None
         listener: socket.socket | None = None
         try:
-            listener, inside = listening(host, port), free_port()
-            child = Child(_superlink(home, inside, secret), logs / "superlink.log", home.path / "flower")
-            await_port(NEAR, inside, child, "SuperLink")
-            book = Book(logs / "door.log", say)
+            listener, inside = listen(host, port), free_port()
+            child = ChildProcess(
+                _superlink_arguments(folder, inside, secret), logs / "superlink.log", folder.path / "flower"
+            )
+            wait_for_port(LOOPBACK, inside, child, "SuperLink")
+            proxy = Proxy(files, inside, folder.allow_list(), AuditLog(logs / "audit.log"))
             with (
-                _serving(home, f"{NEAR}:{inside}", secret.read_bytes()) as grid,
-                opened(listener, files, inside, home.allowed(), book),
+                _server_task(folder, f"{LOOPBACK}:{inside}", secret.read_bytes()) as grid,
+                running_proxy(listener, proxy),
             ):
                 yield grid
         except (httpx.HTTPError, RunNotRunningException) as error:
-            said = f"{type(error).__name__} {error}".splitlines()[0]
-            raise RunFailed(f"SuperLink does not answer ({said}), see {logs}; go on with --resume") from None
+            detail = f"{type(error).__name__} {error}".splitlines()[0]
+            raise RunFailed(f"SuperLink does not answer ({detail}), see {logs}; resume with --resume") from None
         finally:
             if listener is not None:
                 listener.close()
@@ -83,60 +87,59 @@ def superlink(home: Home, host: str, say: Callable[[str], None]) -> Iterator[Htt
 
 
 @contextmanager
-def _serving(home: Home, address: str, secret: bytes) -> Iterator[HttpGrid]:
-    authority = home.files.authority.read_bytes()
+def _server_task(folder: CoordinatorFolder, address: str, secret: bytes) -> Iterator[HttpGrid]:
+    """Register the sites, start a run, and hold its ServerApp task while the block runs."""
+    authority = folder.server_files.authority.read_bytes()
     version = RuntimeVersionHttpInterceptor(component_name="flwr-serverapp")
     with ControlHttpClient.from_server_address(address, False, authority, [version]) as control:
-        for name, key in home.allowed().items():
-            control.RegisterNode(RegisterNodeRequest(public_key=as_flower(key), name=name))
-        bundle = build_fab_from_disk(home.path / "app")
-        started = control.StartRun(StartRunRequest(fab=fab_to_proto(_fab(bundle))))
-    signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE)
+        for name, key in folder.allow_list().items():
+            control.RegisterNode(RegisterNodeRequest(public_key=flower_key_bytes(key), name=name))
+        write_app_bundle(folder.path / "app")  # also in a folder that an earlier version made
+        bundle = build_fab_from_disk(folder.path / "app")
+        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
+        started = control.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
+    signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=ACQUIRE_METHODS)
     with RuntimeHttpClient.from_server_address(address, False, authority, [version, signed]) as client:
-        token = _acquire(client, started.run_id)
+        token = _acquire_token(client, started.run_id)
     grid = HttpGrid(address, False, authority, token=token)
-    again = grid._retry_invoker  # pyright: ignore[reportPrivateUsage]
-    again.max_time = ANSWER  # Flower would try for ever
-    own = grid._runtime_client  # pyright: ignore[reportPrivateUsage]
-    beat = HeartbeatSender(make_task_heartbeat_fn_http(own))
-    beat.start()
+    retries = grid._retry_invoker  # pyright: ignore[reportPrivateUsage]
+    retries.max_time = MAX_RETRY_SECONDS  # Flower would retry for ever
+    runtime = grid._runtime_client  # pyright: ignore[reportPrivateUsage]
+    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(runtime))
+    heartbeat.start()
     status = SubStatus.FAILED
     try:
-        given = own.PullTaskInput(PullTaskInputRequest())
-        TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
-        TaskIdentity.node_id = given.context.node_id
-        grid.set_run(run_from_proto(given.run))
+        task = runtime.PullTaskInput(PullTaskInputRequest())
+        TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+        TaskIdentity.node_id = task.context.node_id
+        grid.set_run(run_from_proto(task.run))
         yield grid
         status = SubStatus.COMPLETED
     finally:
-        again.max_tries = 1
+        retries.max_tries = 1
         with suppress(httpx.HTTPError):
-            own.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=""))
-        beat.stop()
+            runtime.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=""))
+        heartbeat.stop()
         grid.close()
 
 
-def _acquire(client: RuntimeHttpClient, run: int) -> str:
-    """Take the server part of our run; that of another run, whoever started it, is left to die."""
-    ends = time.monotonic() + SECONDS
-    while time.monotonic() < ends:
-        got = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
-        if got.token and got.task.run_id == run:
-            return got.token
+def _acquire_token(client: RuntimeHttpClient, run: int) -> str:
+    """Take the ServerApp task of our run; a task of another run is not used."""
+    deadline = time.monotonic() + ACQUIRE_SECONDS
+    while time.monotonic() < deadline:
+        acquired = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP]))
+        if acquired.token and acquired.task.run_id == run:
+            return acquired.token
         time.sleep(0.05)
-    raise RunFailed(f"SuperLink did not hand out the run within {SECONDS:.0f} s")
+    raise RunFailed(f"SuperLink did not hand out the run within {ACQUIRE_SECONDS:.0f} s; start again")
 
 
-def _fab(content: bytes) -> Fab:
-    return Fab(hashlib.sha256(content).hexdigest(), content, {})
-
-
-def _superlink(home: Home, port: int, secret: Path) -> list[str]:
-    files = home.files
+def _superlink_arguments(folder: CoordinatorFolder, port: int, secret: Path) -> list[str]:
+    files = folder.server_files
     return [
         *("-m", "moonfed.federation.flower.node_process", "superlink", str(os.getpid())),
         *("--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)),
         *("--ssl-keyfile", str(files.key), "--enable-supernode-auth"),
-        *("--host", NEAR, "--port", str(port), "--disable-runtime-dependency-installation"),
+        *("--host", LOOPBACK, "--port", str(port), "--disable-runtime-dependency-installation"),
         *("--isolation", "process", "--superexec-auth-secret-file", str(secret)),
     ]

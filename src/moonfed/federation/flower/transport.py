@@ -1,7 +1,7 @@
-"""Notes carried over Flower's grid: asks to nodes, and replies as they come, part by part.
+"""Envelopes carried over Flower's grid: requests to nodes, and replies that arrive in parts.
 
-Flower's own way to take replies waits, for minutes, for the parts of one whose sender died on the way. Here a reply
-that is not whole yet is looked at again later, and nobody waits for it.
+Flower's own method waits minutes for the parts of a reply whose sender died. Here an incomplete reply is polled again
+later, and nothing waits for it.
 """
 
 import time
@@ -30,128 +30,133 @@ from flwr.superlink.grid import HttpGrid
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import nbytes
 from moonfed.core.types import Tensors
-from moonfed.federation.flower.messages import as_flower, note_of, record, with_words
-from moonfed.federation.protocol.request import Note
+from moonfed.federation.flower.messages import content_with, flower_key_bytes, malformed, read_message, tensor_record
+from moonfed.federation.protocol.request import Envelope
 
 UNDELIVERED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
-ROOM = 1 << 20  # bytes that a reply may have beside its tensors
-PIECE = 1 << 16  # bytes that a part of it has at least, but for a few; Flower makes them of 5 MiB
-FEW = 64
-TURN = 2.0  # seconds for the parts of one reply; then it is the next one's turn
+FIELD_BYTES = 1 << 20  # that a reply may have besides its tensors
+MIN_PART_BYTES = 1 << 16  # of all but a few parts; Flower makes them of 5 MiB
+SMALL_PARTS = 64
+TURN_SECONDS = 2.0  # for the parts of one reply, before the next one is polled
 
 
-class GridPost:
-    """Carries notes; a site is known by the public key with which its node logged in."""
+class GridTransport:
+    """Carries envelopes; a site is identified by the public key with which its node logged in."""
 
     def __init__(self, grid: HttpGrid, allowed: dict[str, EllipticCurvePublicKey], lifetime: float) -> None:
         self.grid, self.lifetime = grid, lifetime
-        self.sites = {as_flower(key): site for site, key in allowed.items()}
+        self.sites = {flower_key_bytes(key): site for site, key in allowed.items()}
         self.nodes: dict[str, int] = {}
         self.pending: dict[str, str] = {}  # message to site
-        self.coming: dict[str, Parcel] = {}  # by message: replies of which parts are missing
-        self.limit = 2 * ROOM
-        self.last: tuple[Tensors, ArrayRecord] | None = None
-        self.lost: Counter[str] = Counter()  # by site: asks that did not get there, or whose reply did not get back
+        self.incomplete: dict[str, PartialReply] = {}  # by message
+        self.limit = 2 * FIELD_BYTES
+        self.last_record: tuple[Tensors, ArrayRecord] | None = None
+        self.lost: Counter[str] = Counter()  # by site: requests or replies that were not delivered
 
-    def present(self) -> dict[str, str]:
-        """Name the sites that are connected; the word is the time at which each connected, and how much was lost."""
-        found: dict[str, str] = {}
-        with speaking():
+    def connected(self) -> dict[str, str]:
+        """Return the connected sites; a session is named by the time it began and the number of lost messages."""
+        sessions: dict[str, str] = {}
+        with flower_errors():
             nodes = self.grid.get_nodes()
         for node in nodes:
             site = self.sites.get(bytes(node.public_key))
             if site is not None:
-                self.nodes[site], found[site] = node.node_id, f"{node.last_activated_at} {self.lost[site]}"
-        return found
+                self.nodes[site], sessions[site] = node.node_id, f"{node.last_activated_at} {self.lost[site]}"
+        return sessions
 
-    def send(self, site: str, note: Note) -> None:
-        """Send a note to a site that is present; its reply may be as large as what was sent."""
-        self.limit = 2 * ROOM + 2 * nbytes(note.tensors)
-        if self.last is None or self.last[0] is not note.tensors:  # all sites of a round get the same
-            self.last = (note.tensors, record(note.tensors))
-        message = Message(with_words(note, self.last[1]), self.nodes[site], MessageType.TRAIN, ttl=self.lifetime)
-        with speaking():
-            numbers = list(self.grid.push_messages([message]))
-        for number in numbers:
-            if number:
-                self.pending[number] = site
+    def send(self, site: str, envelope: Envelope) -> None:
+        """Send an envelope to a connected site; its reply may be about twice as large."""
+        self.limit = 2 * FIELD_BYTES + 2 * nbytes(envelope.tensors)
+        if self.last_record is None or self.last_record[0] is not envelope.tensors:  # one record for a whole round
+            self.last_record = (envelope.tensors, tensor_record(envelope.tensors))
+        content = content_with(envelope.fields, self.last_record[1])
+        message = Message(content, self.nodes[site], MessageType.TRAIN, ttl=self.lifetime)
+        with flower_errors():
+            identifiers = list(self.grid.push_messages([message]))
+        for identifier in identifiers:
+            if identifier:
+                self.pending[identifier] = site
 
-    def collect(self) -> list[tuple[str, Note | str]]:
-        """Take the replies that are whole."""
+    def receive(self) -> list[tuple[str, Envelope | str]]:
+        """Return the replies that are complete."""
         if not self.pending:
             return []
-        with speaking():
-            return self._collected()
+        with flower_errors():
+            self._find_replies()
+            return self._complete_replies()
 
-    def _collected(self) -> list[tuple[str, Note | str]]:
-        waiting = [number for number in self.pending if number not in self.coming]
-        if waiting:
-            client = self.grid._runtime_client  # pyright: ignore[reportPrivateUsage]
-            got = client.PullMessages(PullAppMessagesRequest(message_ids=waiting))
-            for message, tree in zip(got.messages_list, got.message_object_trees, strict=True):
-                number = message.metadata.reply_to_message_id
-                if number in self.pending:
-                    self.coming[number] = Parcel(message.metadata.message_id, tree, self.limit)
-        found: list[tuple[str, Note | str]] = []
-        for number, parcel in list(self.coming.items()):
-            site = self.pending[number]
+    def _find_replies(self) -> None:
+        waiting = [identifier for identifier in self.pending if identifier not in self.incomplete]
+        if not waiting:
+            return
+        client = self.grid._runtime_client  # pyright: ignore[reportPrivateUsage]
+        response = client.PullMessages(PullAppMessagesRequest(message_ids=waiting))
+        for message, tree in zip(response.messages_list, response.message_object_trees, strict=True):
+            identifier = message.metadata.reply_to_message_id
+            if identifier in self.pending:
+                self.incomplete[identifier] = PartialReply(message.metadata.message_id, tree, self.limit)
+
+    def _complete_replies(self) -> list[tuple[str, Envelope | str]]:
+        replies: list[tuple[str, Envelope | str]] = []
+        for identifier, reply in list(self.incomplete.items()):
+            site = self.pending[identifier]
             try:
-                note = parcel.look(self.grid)
-            except (ObjectUnavailableError, NextTurn):
+                envelope = reply.poll(self.grid)
+            except (ObjectUnavailableError, PartsPending):
                 continue
             except ObjectPullError:  # its sender died before all of it was here
-                note = None
-            del self.coming[number], self.pending[number]
-            if note is None:
+                envelope = None
+            del self.incomplete[identifier], self.pending[identifier]
+            if envelope is None:
                 self.lost[site] += 1
             else:
-                found.append((site, note))
-        return found
+                replies.append((site, envelope))
+        return replies
 
-    def forget(self) -> None:
-        """Wait no longer for what has not come; what has come of it is dropped."""
-        for parcel in self.coming.values():
+    def discard_pending(self) -> None:
+        """Stop waiting for replies, and drop the parts of those that are incomplete."""
+        for reply in self.incomplete.values():
             with suppress(httpx.HTTPError):
-                parcel.drop(self.grid)
-        self.pending, self.coming = {}, {}
+                reply.drop(self.grid)
+        self.pending, self.incomplete = {}, {}
 
 
 @contextmanager
-def speaking() -> Iterator[None]:
-    """Make one kind of error of all that Flower raises where SuperLink does not speak as agreed."""
+def flower_errors() -> Iterator[None]:
+    """Turn the errors that Flower raises for an unexpected response of SuperLink into RunFailed."""
     try:
         yield
-    except httpx.HTTPError:  # the connection itself, which whoever started SuperLink knows more of
+    except httpx.HTTPError:  # a lost connection is handled by the session that started SuperLink
         raise
-    except (Exception, RunNotRunningException) as error:  # the second is no Exception
-        said = f"{type(error).__name__} {error}".splitlines()[0]
-        raise RunFailed(f"SuperLink does not speak as agreed ({said}); go on with --resume") from None
+    except (Exception, RunNotRunningException) as error:  # Flower's readers raise all kinds; the second is no Exception
+        detail = f"{type(error).__name__} {error}".splitlines()[0]
+        raise RunFailed(f"unexpected response of SuperLink ({detail}); resume with --resume") from None
 
 
-class NextTurn(Exception):
-    """A reply of which more parts may be there than could be taken now."""
+class PartsPending(Exception):
+    """A reply that may have more parts than could be pulled in its turn."""
 
 
-class Parcel:
-    """A reply of which parts may still be on their way."""
+class PartialReply:
+    """A reply of which parts may still be missing."""
 
     def __init__(self, name: str, tree: Any, limit: int) -> None:
-        self.name, self.limit, self.most = name, limit, FEW + limit // PIECE
-        parts = dict.fromkeys(part.object_id for part in islice(iterate_object_tree(tree), self.most + 1))
+        self.name, self.limit, self.max_parts = name, limit, SMALL_PARTS + limit // MIN_PART_BYTES
+        parts = dict.fromkeys(part.object_id for part in islice(iterate_object_tree(tree), self.max_parts + 1))
         self.missing = deque(parts)
         self.parts: dict[str, bytes] = {}
 
-    def look(self, grid: HttpGrid) -> Note | str | None:
-        """Take the parts that are there; return the note, or what is wrong with it, or None if it was not delivered."""
-        if len(self.missing) + len(self.parts) > self.most:
+    def poll(self, grid: HttpGrid) -> Envelope | str | None:
+        """Pull the available parts; return the envelope, or what is wrong with it, or None if it was not delivered."""
+        if len(self.missing) + len(self.parts) > self.max_parts:
             self.drop(grid)
-            return f"a reply of more than {self.most} parts"
+            return f"a reply of more than {self.max_parts} parts"
         client, run = grid._runtime_client, grid.run.run_id  # pyright: ignore[reportPrivateUsage]
         pull = make_pull_object_fn_protobuf(client.PullObject, grid.node, run)
-        ends = time.monotonic() + TURN
+        turn_ends = time.monotonic() + TURN_SECONDS
         while self.missing:
-            if time.monotonic() > ends:
-                raise NextTurn
+            if time.monotonic() > turn_ends:
+                raise PartsPending
             part = pull(self.missing[0])
             self.parts[self.missing.popleft()] = part
             self.limit -= len(part)
@@ -161,13 +166,13 @@ class Parcel:
         self.drop(grid)
         try:
             message = inflate_object_from_contents(self.name, self.parts)
-        except Exception as error:  # Flower's readers raise all kinds
-            return f"a message in another form: {type(error).__name__}: {str(error)[:200]}"
+        except Exception as error:  # a reply comes from outside, and Flower's readers raise all kinds
+            return malformed(error)
         if not isinstance(message, Message):
-            return "a reply that is no message"
-        return None if message.has_error() and message.error.code in UNDELIVERED else note_of(message)
+            return "a reply that is not a message"
+        return None if message.has_error() and message.error.code in UNDELIVERED else read_message(message)
 
     def drop(self, grid: HttpGrid) -> None:
-        """Let SuperLink forget it, whole or not."""
-        done = ConfirmMessageReceivedRequest(node=grid.node, run_id=grid.run.run_id, message_object_id=self.name)
-        grid._runtime_client.ConfirmMessageReceived(done)  # pyright: ignore[reportPrivateUsage]
+        """Let SuperLink delete it, complete or not."""
+        request = ConfirmMessageReceivedRequest(node=grid.node, run_id=grid.run.run_id, message_object_id=self.name)
+        grid._runtime_client.ConfirmMessageReceived(request)  # pyright: ignore[reportPrivateUsage]

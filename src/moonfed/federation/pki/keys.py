@@ -1,4 +1,4 @@
-"""Keys: one a site and one of the coordinator, each for its owner's eyes alone, and the allow-list."""
+"""Key pairs of sites and coordinator, readable by their owner only, and the allow-list of public keys."""
 
 import contextlib
 import os
@@ -25,11 +25,11 @@ from cryptography.hazmat.primitives.serialization import (
 from moonfed.core.errors import UserError
 from moonfed.core.files import make_folder, short, unwritable, write_bytes
 
-OTHERS = 0o077  # the permission bits of everybody but the owner
+GROUP_AND_OTHERS = 0o077  # the permission bits of everybody but the owner
 
 
 def make_key_pair(path: Path) -> Path:
-    """Make a key, private beside public with .pub behind its name, in the form that Flower's nodes read."""
+    """Make a private key at a path and its public key beside it (.pub), in the format that Flower's nodes read."""
     key, public = generate_private_key(SECP384R1()), path.with_name(path.name + ".pub")
     make_folder(path.parent)
     refuse_existing(public)
@@ -39,15 +39,15 @@ def make_key_pair(path: Path) -> Path:
 
 
 def read_private(path: Path) -> EllipticCurvePrivateKey:
-    """Read a private key that nobody else on the machine can read."""
-    found = content_of(path)
-    if path.stat().st_mode & OTHERS:
-        raise UserError(f"{path} can be read by others on this machine; a private key needs chmod 600 {path}")
+    """Read a private key; reject one that other users of the machine can read."""
+    content = read_file(path)
+    if path.stat().st_mode & GROUP_AND_OTHERS:
+        raise UserError(f"{path} can be read by other users of this machine; run chmod 600 {path}")
     try:
-        if b"OPENSSH PRIVATE KEY" in found:
-            key = load_ssh_private_key(found, None)
+        if b"OPENSSH PRIVATE KEY" in content:
+            key = load_ssh_private_key(content, None)
         else:
-            key = load_pem_private_key(found, None)
+            key = load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UserError(f"{path} should hold a private key without a passphrase: {short(error)}") from None
     if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP384R1):
@@ -56,35 +56,43 @@ def read_private(path: Path) -> EllipticCurvePrivateKey:
 
 
 def read_public(path: Path) -> EllipticCurvePublicKey:
-    """Read a site's public key."""
+    """Read a public key."""
+    return parse_public(read_file(path), path)
+
+
+def parse_public(content: bytes, path: Path) -> EllipticCurvePublicKey:
+    """Parse a public key that came from a file."""
     try:
-        key = load_ssh_public_key(content_of(path))
+        key = load_ssh_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UserError(f"{path} should hold a public key in OpenSSH form: {short(error)}") from None
+        raise UserError(f"{path} should hold a public key in OpenSSH format: {short(error)}") from None
     if not isinstance(key, EllipticCurvePublicKey) or not isinstance(key.curve, SECP384R1):
         raise _wrong_kind(path, key)
     return key
 
 
 def read_allow_list(folder: Path) -> dict[str, EllipticCurvePublicKey]:
-    """Read who may take part: a folder with one <site>.pub a site, no key twice."""
+    """Read the public keys that may take part: a folder with one <site>.pub per site, no key twice."""
     if not folder.is_dir():
-        raise UserError(f"{folder} should be a folder with one <site>.pub a site; there is none")
-    found: dict[str, EllipticCurvePublicKey] = {}
+        raise UserError(f"{folder} should be a folder with one <site>.pub per site; it does not exist")
+    allowed: dict[str, EllipticCurvePublicKey] = {}
     owners: dict[bytes, str] = {}
     for path in sorted(folder.glob("*.pub")):
         key, site = read_public(path), path.name.removesuffix(".pub")
         point = key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         if point in owners:
-            raise UserError(f"{folder} has one key under two names, {owners[point]} and {site}; delete one of the two")
-        found[site], owners[point] = key, site
-    if not found:
-        raise UserError(f"{folder} holds no <site>.pub; put the public key of every site that may take part there")
-    return found
+            raise UserError(f"{folder} has the same key for {owners[point]} and {site}; delete one of the two")
+        allowed[site], owners[point] = key, site
+    if not allowed:
+        raise UserError(f"{folder} holds no <site>.pub; add the sites' public keys with moonfed federation admit")
+    return allowed
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new private file whole, for its owner's eyes alone; an old one is never written over."""
+    """Write a new file that only its owner can read; an existing file is never overwritten.
+
+    This does not go through moonfed.core.files: the file must be private from its creation on (O_EXCL, mode 0600).
+    """
     refuse_existing(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -92,7 +100,7 @@ def write_private(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.link(temporary, path)  # unlike a rename, this fails where somebody else was faster
+        os.link(temporary, path)  # unlike a rename, this fails if another process was faster
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
@@ -103,22 +111,22 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a new file whole; an old one is never written over."""
+    """Write a new public file; an existing file is never overwritten."""
     refuse_existing(path)
     write_bytes(path, content)
 
 
 def refuse_existing(path: Path) -> None:
-    """Refuse to write over what is there."""
+    """Reject a path at which there is a file already."""
     if path.exists() or path.is_symlink():
         raise _exists(path)
 
 
 def _exists(path: Path) -> UserError:
-    return UserError(f"{path} is there already and is not written over; move it away, or use another folder")
+    return UserError(f"{path} exists and is not overwritten; move it away, or use another folder")
 
 
-def content_of(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
     """Read a file, or say in one line why it cannot be read."""
     try:
         return path.read_bytes()
@@ -131,6 +139,6 @@ def _wrong_kind(path: Path, key: object) -> UserError:
     return UserError(f"{path} is a key of the wrong kind ({curve}); use ECDSA on P-384: ssh-keygen -t ecdsa -b 384")
 
 
-def pem(key: EllipticCurvePrivateKey) -> bytes:
-    """Write a private key as servers read it."""
+def private_pem(key: EllipticCurvePrivateKey) -> bytes:
+    """Encode a private key in the format that TLS servers read."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,1 +1,1 @@
-"""What travels between sites and coordinator: requests, signatures, encoding of tensors."""
+"""The protocol between coordinator and sites: requests, replies, signatures, and tensors as they travel."""

@@ -1,4 +1,4 @@
-"""The flat form in which a state goes to a site and an update comes back, and the form an update must have."""
+"""States and updates as flat dictionaries of tensors, and the form that an update must have."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,55 +7,71 @@ import torch
 
 from moonfed.core.rules import LocalRule
 from moonfed.core.tree import pack, prefixed, under, unpack, zeros_like
-from moonfed.core.types import InitModel, Optim, Outputs, PartyInfo, State, Tensors, Trained, Upload, as_snapshot
+from moonfed.core.types import (
+    InitModel,
+    Optim,
+    Outputs,
+    PartyInfo,
+    State,
+    StepContext,
+    Tensors,
+    Trained,
+    Upload,
+    as_snapshot,
+)
+from moonfed.federation.protocol.request import EFFECTIVE_STEPS, STEPS
 from moonfed.federation.protocol.signing import Numbers
 
 
-class Like(NamedTuple):
-    """The form of a tensor."""
+class TensorSpec(NamedTuple):
+    """Shape and dtype of a tensor."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
-def flat_state(state: State) -> Tensors:
-    """Flatten what a site is sent: the model and what goes with it, never what the server keeps."""
+def encode_state(state: State) -> Tensors:
+    """Flatten what a site is sent: the model and what goes with it, never the state that the server keeps."""
     return pack({"model": state.model}) | prefixed("sent", pack(state.sent))
 
 
-def rebuilt_state(flat: Tensors) -> State:
-    """Rebuild what flat_state flattened."""
+def decode_state(flat: Tensors) -> State:
+    """Rebuild a state from encode_state's result."""
     model = unpack({k: v for k, v in flat.items() if k.startswith("model/")})
     return State(as_snapshot(model, "model"), unpack(under("sent", flat)), {})
 
 
-def flat_upload(upload: Upload) -> Tensors:
-    """Flatten the tensors of an update; its steps and its mass travel as numbers."""
+def encode_upload(upload: Upload) -> Tensors:
+    """Flatten the tensors of an update; steps and effective steps are sent as numbers."""
     return prefixed("delta", upload.delta) | prefixed("buffers", upload.buffers) | prefixed("slots", pack(upload.slots))
 
 
-def rebuilt_upload(flat: Tensors, numbers: Numbers) -> Upload:
-    """Rebuild what flat_upload flattened."""
+def decode_upload(flat: Tensors, numbers: Numbers) -> Upload:
+    """Rebuild an update from encode_upload's result and its numbers."""
     slots = unpack(under("slots", flat))
-    return Upload(under("delta", flat), under("buffers", flat), slots, int(numbers["steps"]), float(numbers["mass"]))
+    steps, effective_steps = int(numbers[STEPS]), float(numbers[EFFECTIVE_STEPS])
+    return Upload(under("delta", flat), under("buffers", flat), slots, steps, effective_steps)
 
 
-def expected_upload(local: LocalRule, state: State, facts: PartyInfo, fresh: InitModel) -> Mapping[str, Like]:
-    """Say what form an update must have: that of a party which trained and did not move."""
-    state = state._replace(kept={})
+def expected_upload(local: LocalRule, state: State, info: PartyInfo, init_model: InitModel) -> Mapping[str, TensorSpec]:
+    """Say which tensors an update must have: those of a party that trained without moving."""
+    state = state._replace(server_state={})
     unit = next(iter(state.model.weights.values()))
     standing = Trained(state.model, zeros_like(state.model.weights), 1, 1.0)
-    optim = Optim(*(unit.new_ones(()) for _ in range(3)))
-    slots, _ = local.finish(standing, optim, state, local.init_memory(state, facts, fresh))
+    optim = Optim(*(unit.new_ones(()) for _ in range(4)))
+    memory = local.init_memory(state, info, init_model)
+    slots, _ = local.finish(standing, StepContext(state.model.weights, {}, state, memory, optim))
     upload = Upload(zeros_like(state.model.weights), state.model.buffers, slots, 1, 1.0)
-    return {k: Like(tuple(v.shape), v.dtype) for k, v in flat_upload(upload).items()}
+    return {k: TensorSpec(tuple(v.shape), v.dtype) for k, v in encode_upload(upload).items()}
 
 
-def expected_losses(local: LocalRule, state: State, facts: PartyInfo, fresh: InitModel) -> frozenset[str]:
-    """Name the parts of the loss that a rule reports, by asking it for those of two rows and two classes."""
-    state = state._replace(kept={})
-    party = local.init_memory(state, facts, fresh)
+def expected_loss_names(local: LocalRule, state: State, info: PartyInfo, init_model: InitModel) -> frozenset[str]:
+    """Name the parts of a rule's loss, found by evaluating it on two rows and two classes."""
+    state = state._replace(server_state={})
+    memory = local.init_memory(state, info, init_model)
     unit = next(iter(state.model.weights.values()))
-    said = Outputs(*(unit.new_ones(2, 2) for _ in range(3)))
-    anchors = dict.fromkeys(local.anchors(state, party), said)
-    return frozenset(local.loss(said, torch.zeros(2, dtype=torch.int64), state.model.weights, anchors, state, party))
+    outputs = Outputs(*(unit.new_ones(2, 2) for _ in range(3)))
+    anchors = dict.fromkeys(local.anchors(state, memory), outputs)
+    labels = torch.zeros(2, dtype=torch.int64)
+    optim = Optim(*(unit.new_ones(()) for _ in range(4)))
+    return frozenset(local.loss(outputs, labels, StepContext(state.model.weights, anchors, state, memory, optim)))

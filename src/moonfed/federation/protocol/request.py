@@ -1,4 +1,4 @@
-"""What the coordinator asks of a site, signed, so that a site trains for nobody else."""
+"""Signed requests from the coordinator to a site, and the form of the replies."""
 
 import hashlib
 import json
@@ -13,99 +13,105 @@ from cryptography.hazmat.primitives.hashes import SHA384
 
 from moonfed import __version__
 from moonfed.core.types import Tensors
-from moonfed.federation.protocol.signing import Claim, Refused, digest
+from moonfed.federation.protocol.rejection import Rejection
+from moonfed.federation.protocol.signing import Claim, digest
 
-Words: TypeAlias = Mapping[str, str | int | float | bytes]
+Fields: TypeAlias = Mapping[str, str | int | float | bytes]
 
-DOMAIN = "moonfed ask v1"
-ENROL, TRAIN, TELL = "enrol", "train", "tell"
-PROCESS = "process"  # a number in replies: which process of the site made it
-MOST_ENCODING = 16 << 20  # characters
-NAME = re.compile(r"[0-9a-f]{8,64}")  # of runs and nonces: they become names of files
+# Names and values below are part of the wire format, also where the code uses another word.
+REQUEST_DOMAIN = "moonfed ask v1"
+ENROL, TRAIN, REJECT = "enrol", "train", "tell"  # kinds of requests
+ROWS, STEPS, EFFECTIVE_STEPS = "rows", "steps", "mass"  # numbers of an update; a_i of FedNova is sent as "mass"
+PROCESS = "process"  # number in a reply: the process of the site that made it
+REFUSED = "refused"  # field of a reply that says why there is no update
+
+MAX_ENCODING_CHARS = 16 << 20
+HEX_NAME = re.compile(r"[0-9a-f]{8,64}")  # runs and nonces, which become file names at the site
 
 
-class Note(NamedTuple):
-    """What travels: a few words and numbers, and named tensors."""
+class Envelope(NamedTuple):
+    """One message in either direction: a few named values, and named tensors."""
 
-    words: Words
+    fields: Fields
     tensors: Tensors
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One question to one site."""
+class Request:
+    """One request to one site. The names of the fields are sent as they are here."""
 
-    kind: str  # enrol: what do you hold? train: a round, please; tell: you are not taken, and why
+    kind: str  # ENROL: report your rows; TRAIN: train a round; REJECT: you cannot take part, and why
     claim: Claim
-    base: int = 0  # the site's last round that was accepted: its memory goes back to it; 0: it has none yet
+    base: int = 0  # the site's last round that was accepted, whose memory it starts from; 0: none yet
     party: int = 0
-    work: float = 1.0  # the share of its steps that the site is to take
+    work: float = 1.0  # the fraction of its steps that the site is to take
     config: str = "{}"  # the settings of the run, as JSON
-    encoding: str = ""  # digest of how rows become inputs; what it is of comes with the enrolment
-    said: str = ""  # to tell
+    encoding: str = ""  # digest of the data encoding, which is sent once, with the enrolment
+    said: str = ""  # the explanation in a REJECT
     version: str = __version__
 
 
-def ask_note(key: EllipticCurvePrivateKey, ask: Ask, tensors: Tensors) -> Note:
-    """Sign an ask; its claim holds the digest of the tensors that go with it."""
-    text = json.dumps(asdict(ask), sort_keys=True)
-    return Note({"ask": text, "signature": key.sign(_message(text), ECDSA(SHA384()))}, tensors)
+def request_envelope(key: EllipticCurvePrivateKey, request: Request, tensors: Tensors) -> Envelope:
+    """Sign a request; its claim holds the digest of the tensors that go with it."""
+    text = json.dumps(asdict(request), sort_keys=True)
+    return Envelope({"ask": text, "signature": key.sign(_message(text), ECDSA(SHA384()))}, tensors)
 
 
-def read_ask(public: EllipticCurvePublicKey, note: Note) -> Ask:
-    """Read an ask that the coordinator signed and nobody changed, or refuse it."""
-    text, signature = note.words.get("ask"), note.words.get("signature")
+def read_request(public: EllipticCurvePublicKey, envelope: Envelope) -> Request:
+    """Read a request, or reject it unless the coordinator signed it and nobody changed it."""
+    text, signature = envelope.fields.get("ask"), envelope.fields.get("signature")
     if not isinstance(text, str) or not isinstance(signature, bytes):
-        raise Refused("malformed", "this is no ask")
+        raise Rejection("malformed", "this message is not a request")
     try:
         public.verify(signature, _message(text), ECDSA(SHA384()))
     except InvalidSignature:
-        raise Refused("altered", "the coordinator of this federation did not sign this ask") from None
+        raise Rejection("altered", "the request was not signed by the coordinator of this federation") from None
     values: dict[str, Any] = json.loads(text)
     if values.get("version") != __version__:
-        other = f"moonfed {values['version']}" if "version" in values else "an older moonfed"
-        raise Refused("another version", f"the coordinator runs {other}, this site {__version__}; install the same")
+        theirs = f"moonfed {values['version']}" if "version" in values else "an older moonfed"
+        detail = f"the coordinator runs {theirs}, this site {__version__}; install the same version"
+        raise Rejection("version mismatch", detail)
     values["claim"] = Claim(**values["claim"])
-    ask = Ask(**values)
-    if not NAME.fullmatch(ask.claim.run) or not NAME.fullmatch(ask.claim.nonce):
-        raise Refused("malformed", "run and nonce are written in hexadecimal digits")
-    told = note.words.get("encoding", "")
-    if not isinstance(told, str) or len(told) > MOST_ENCODING:
-        raise Refused("malformed", f"an encoding is text of at most {MOST_ENCODING >> 20} MiB")
-    if told and encoding_digest(told) != ask.encoding:
-        raise Refused("altered", "the encoding is not the one that the coordinator signed")
-    if digest(note.tensors) != ask.claim.model:
-        raise Refused("altered", "the model is not the one that the coordinator signed")
-    return ask
+    request = Request(**values)
+    if not HEX_NAME.fullmatch(request.claim.run) or not HEX_NAME.fullmatch(request.claim.nonce):
+        raise Rejection("malformed", "run and nonce must be hexadecimal")
+    encoding = envelope.fields.get("encoding", "")
+    if not isinstance(encoding, str) or len(encoding) > MAX_ENCODING_CHARS:
+        raise Rejection("malformed", f"an encoding must be text of at most {MAX_ENCODING_CHARS >> 20} MiB")
+    if encoding and encoding_digest(encoding) != request.encoding:
+        raise Rejection("altered", "the encoding is not the one that the coordinator signed")
+    if digest(envelope.tensors) != request.claim.model:
+        raise Rejection("altered", "the model is not the one that the coordinator signed")
+    return request
 
 
 def encoding_digest(text: str) -> str:
-    """Hash an encoding as it travels."""
+    """Hash an encoding as it is sent."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def reply_note(claim: Claim, numbers: Mapping[str, int | float], tensors: Tensors, signature: bytes) -> Note:
-    """Put a signed reply into words and tensors."""
-    words: dict[str, str | int | float | bytes] = {"claim": json.dumps(asdict(claim)), "signature": signature}
-    return Note(words | {f"number/{name}": value for name, value in numbers.items()}, tensors)
+def reply_envelope(claim: Claim, numbers: Mapping[str, int | float], tensors: Tensors, signature: bytes) -> Envelope:
+    """Put a signed reply into an envelope."""
+    fields: dict[str, str | int | float | bytes] = {"claim": json.dumps(asdict(claim)), "signature": signature}
+    return Envelope(fields | {f"number/{name}": value for name, value in numbers.items()}, tensors)
 
 
-def read_reply(note: Note) -> tuple[Claim, dict[str, int | float], bytes]:
-    """Take a reply apart; whether to believe it is for the gate to say."""
+def read_reply(envelope: Envelope) -> tuple[Claim, dict[str, int | float], bytes]:
+    """Take claim, numbers and signature out of a reply; nothing is verified here."""
     try:
-        claim = Claim(**json.loads(str(note.words["claim"])))
-        signature = note.words["signature"]
+        claim = Claim(**json.loads(str(envelope.fields["claim"])))
+        signature = envelope.fields["signature"]
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise Refused("malformed", "this is no reply") from None
+        raise Rejection("malformed", "this message is not a reply") from None
     if not isinstance(signature, bytes):
-        raise Refused("malformed", "no signature")
+        raise Rejection("malformed", "the signature is missing")
     numbers: dict[str, int | float] = {
         name.removeprefix("number/"): value
-        for name, value in note.words.items()
+        for name, value in envelope.fields.items()
         if name.startswith("number/") and isinstance(value, int | float)
     }
     return claim, numbers, signature
 
 
 def _message(text: str) -> bytes:
-    return f"{DOMAIN}\n{text}".encode()
+    return f"{REQUEST_DOMAIN}\n{text}".encode()

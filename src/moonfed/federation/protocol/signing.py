@@ -1,7 +1,6 @@
-"""What a site signs, and how the coordinator knows that nothing of it was changed on the way."""
+"""Signatures of updates: a canonical message over claim, numbers and tensors, signed with the site's key."""
 
 import hashlib
-import json
 import struct
 import sys
 from collections.abc import Mapping
@@ -15,54 +14,36 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from torch import Tensor
 
 from moonfed.core.types import Tensors
+from moonfed.federation.protocol.rejection import Rejection
 
 Numbers: TypeAlias = Mapping[str, int | float]
 
-DOMAIN = "moonfed update v1"  # the key also signs the node's logins: a signature for one is none for the other
-SHOWN = 120  # characters of a word from outside that go into a log
-
-
-class Refused(Exception):
-    """A reply that is not taken: whose it was, one word for the kind of refusal, and a sentence."""
-
-    def __init__(self, reason: str, detail: str = "", site: str = "", round: int | None = None) -> None:
-        detail, site = (printable(text) for text in (detail, site))  # it may be a stranger's, and goes to a terminal
-        super().__init__(f"{site or 'a site'}: {reason}" + (f": {detail}" if detail else ""))
-        self.reason, self.detail, self.site, self.round = reason, detail, site, round
-
-    def line(self) -> str:
-        """Put the refusal on one line of JSON, for the log."""
-        said = {"refused": self.site[:SHOWN], "round": self.round, "reason": self.reason, "detail": self.detail}
-        return json.dumps(said, allow_nan=False)
-
-
-def printable(text: str) -> str:
-    """Make a word from outside fit for a log and a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text[: 4 * SHOWN])
+# The same key also signs the node's logins to Flower: the domain keeps a signature of one kind from serving as another.
+UPDATE_DOMAIN = "moonfed update v1"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What an update says of itself: of which run and round it is, to which ask, from which model, by whom."""
+    """What a reply belongs to: run, round, request, model and site."""
 
     run: str
     round: int
-    nonce: str
+    nonce: str  # of the request that is answered
     model: str  # digest of the state that the site was sent
     site: str
 
 
 def digest(tensors: Tensors) -> str:
-    """Hash named tensors: names, types, shapes and every bit, whatever their order or their layout in memory."""
-    found = hashlib.sha256(_count(len(tensors)))
+    """Hash named tensors by name, dtype, shape and content; order and memory layout do not matter."""
+    hashed = hashlib.sha256(_length(len(tensors)))
     for name in sorted(tensors):
         tensor = tensors[name]
-        found.update(_word(name) + _word(str(tensor.dtype)) + _count(tensor.dim()))
-        found.update(b"".join(_count(size) for size in tensor.shape))
+        hashed.update(_text(name) + _text(str(tensor.dtype)) + _length(tensor.dim()))
+        hashed.update(b"".join(_length(size) for size in tensor.shape))
         content = _little_endian(tensor)
-        found.update(_count(len(content)))
-        found.update(content)
-    return found.hexdigest()
+        hashed.update(_length(len(content)))
+        hashed.update(content)
+    return hashed.hexdigest()
 
 
 def sign(key: EllipticCurvePrivateKey, claim: Claim, numbers: Numbers, tensors: Tensors) -> bytes:
@@ -71,35 +52,35 @@ def sign(key: EllipticCurvePrivateKey, claim: Claim, numbers: Numbers, tensors: 
 
 
 def verify(public: EllipticCurvePublicKey, claim: Claim, numbers: Numbers, tensors: Tensors, signature: bytes) -> None:
-    """Refuse an update that is not, bit for bit, what the owner of the key signed."""
+    """Reject an update that is not, bit for bit, what the owner of the key signed."""
     try:
         public.verify(signature, _message(claim, numbers, tensors), ECDSA(SHA384()))
     except InvalidSignature:
-        detail = "the signature does not fit what came: another key signed it, or it was altered on the way"
-        raise Refused("altered", detail, claim.site, claim.round) from None
+        detail = "the signature does not match: signed with another key, or altered after signing"
+        raise Rejection("altered", detail, claim.site, claim.round) from None
 
 
 def _message(claim: Claim, numbers: Numbers, tensors: Tensors) -> bytes:
-    parts = [_word(DOMAIN), _word(claim.run), _number(claim.round)]
-    parts += [_word(word) for word in (claim.nonce, claim.model, claim.site)]
-    parts.append(_count(len(numbers)))
+    parts = [_text(UPDATE_DOMAIN), _text(claim.run), _number(claim.round)]
+    parts += [_text(value) for value in (claim.nonce, claim.model, claim.site)]
+    parts.append(_length(len(numbers)))
     for name in sorted(numbers):
-        parts += [_word(name), _number(numbers[name])]
-    return b"".join([*parts, _word(digest(tensors))])
+        parts += [_text(name), _number(numbers[name])]
+    return b"".join([*parts, _text(digest(tensors))])
 
 
-def _count(size: int) -> bytes:
+def _length(size: int) -> bytes:
     return struct.pack("<Q", size)
 
 
-def _word(text: str) -> bytes:
+def _text(text: str) -> bytes:
     content = text.encode("utf-8", "surrogatepass")
-    return _count(len(content)) + content
+    return _length(len(content)) + content
 
 
 def _number(value: float) -> bytes:
-    """Write a whole number by its digits and a float by its bits, so that 1 and 1.0 are two things."""
-    return b"i" + _word(str(int(value))) if isinstance(value, int) else b"f" + struct.pack("<d", value)
+    """Encode an integer by its digits and a float by its bits, so that 1 and 1.0 differ."""
+    return b"i" + _text(str(int(value))) if isinstance(value, int) else b"f" + struct.pack("<d", value)
 
 
 def _little_endian(tensor: Tensor) -> memoryview:

@@ -1,1 +1,1 @@
-"""A site's side of a federation."""
+"""A site's side: training on its own rows, the memory it keeps, and what it tells others."""

@@ -1,4 +1,4 @@
-"""What a site says of its troubles: at home all of it, to others a bounded sentence without names of its files."""
+"""Error messages of a site: complete in its own log, redacted when they are sent to the coordinator."""
 
 import re
 from collections.abc import Sequence
@@ -6,28 +6,28 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.data.readers.schema import IncompatibleRows
-from moonfed.federation.protocol.signing import Refused, printable
+from moonfed.federation.protocol.rejection import Rejection, sanitize
 
-MOST = 300  # characters
-LOG = "the site's own log says more"
+MAX_CHARS = 300
+SEE_LOG = "the site's own log says more"
 _PATH = re.compile(r"\S*[/\\]\S*")
 
 
-def whole_story(error: Exception) -> str:
-    """Say what went wrong, for whoever has the machine."""
-    if isinstance(error, Refused):
+def full_message(error: Exception) -> str:
+    """Describe an error completely, for the site's own log."""
+    if isinstance(error, Rejection):
         return f"{error.reason}: {error.detail}" if error.detail else error.reason
     return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
 
 
-def for_others(error: Exception, places: Sequence[Path] = ()) -> str:
-    """Say what went wrong, for everybody: nothing of rows, files and folders."""
+def redacted_message(error: Exception, folders: Sequence[Path] = ()) -> str:
+    """Describe an error for the coordinator: bounded, without rows, files or folders of the site."""
     if isinstance(error, IncompatibleRows):
-        return f"{error.public}; {LOG}"
-    if not isinstance(error, Refused | UserError):
-        return f"{type(error).__name__}; {LOG}"
-    text = whole_story(error)
-    for place in places:
-        for name in (str(place.resolve()), str(place)):
+        return f"{error.public}; {SEE_LOG}"
+    if not isinstance(error, Rejection | UserError):
+        return f"{type(error).__name__}; {SEE_LOG}"
+    text = full_message(error)
+    for folder in folders:
+        for name in (str(folder.resolve()), str(folder)):
             text = text.replace(name, "...") if len(name) > 1 else text
-    return printable(_PATH.sub("...", text))[:MOST]
+    return sanitize(_PATH.sub("...", text))[:MAX_CHARS]

@@ -1,136 +1,159 @@
-"""A site: it answers the coordinator's asks with its own rows, and keeps its memory to itself."""
+"""A site's trainer: answers the coordinator's requests with its own rows, and keeps its memory to itself."""
 
 import json
+import logging
 import secrets
 import time
-from collections.abc import Callable
 from typing import NamedTuple
-
-import torch
 
 from moonfed.core.tree import tree_map
 from moonfed.core.types import PartyInfo, State
 from moonfed.data.batches import draw_plan, probe_plan
 from moonfed.data.partition import Rows, class_counts
-from moonfed.engines import Job, JobResult, Options, nets_of, pick_device, pick_engine
-from moonfed.federation.coordinator.federation_config import check_federable
-from moonfed.federation.pki.home_folders import SitePlace
-from moonfed.federation.protocol.codec import flat_upload, rebuilt_state
-from moonfed.federation.protocol.request import ENROL, PROCESS, TELL, TRAIN, Ask, Note, read_ask, reply_note
-from moonfed.federation.protocol.signing import Refused, printable, sign
-from moonfed.federation.site.redaction import for_others, whole_story
-from moonfed.federation.site.site_data import open_rows
-from moonfed.federation.site.site_memory import Memory
-from moonfed.training.config import Config, make_config
+from moonfed.engines import EngineOptions, Job, JobResult, nets_of, pick_device, pick_engine
+from moonfed.engines.devices import set_threads
+from moonfed.federation.pki.site_folder import SiteFolder
+from moonfed.federation.protocol.codec import decode_state, encode_upload
+from moonfed.federation.protocol.eligibility import check_federable
+from moonfed.federation.protocol.rejection import Rejection, sanitize
+from moonfed.federation.protocol.request import (
+    EFFECTIVE_STEPS,
+    ENROL,
+    PROCESS,
+    REFUSED,
+    REJECT,
+    ROWS,
+    STEPS,
+    TRAIN,
+    Envelope,
+    Request,
+    read_request,
+    reply_envelope,
+)
+from moonfed.federation.protocol.signing import sign
+from moonfed.federation.site.redaction import full_message, redacted_message
+from moonfed.federation.site.site_data import load_site_rows
+from moonfed.federation.site.site_memory import SiteMemory
+from moonfed.training.config import make_config
+from moonfed.training.network import NetSpec, build, init_model, net_spec
 from moonfed.training.registry import make_algorithm
-from moonfed.training.trial import NetSpec, RunContext, build, fresh_model, net_spec, resolve
+from moonfed.training.resolve import ResolvedConfig, resolve
+from moonfed.training.trial import RunContext
+
+logger = logging.getLogger(__name__)
 
 
-class Warm(NamedTuple):
-    """What a site keeps loaded between two asks of one run."""
+class LoadedRun(NamedTuple):
+    """What a site keeps in memory between two requests of one run."""
 
-    config: Config
-    bench: RunContext
+    config: ResolvedConfig
+    context: RunContext
     spec: NetSpec
     rows: Rows
     counts: tuple[int, ...]
 
 
-class Site:
-    """Answers asks; everything it must not forget is on its disk before it answers."""
+class SiteTrainer:
+    """Answers requests; everything that must survive a crash is on disk before the reply is sent."""
 
-    def __init__(self, place: SitePlace, say: Callable[[str], None] = lambda line: None) -> None:
-        self.place, self.settings, self.say = place, place.settings, say
-        self.key, self.coordinator = place.key(), place.coordinator()
-        self.warm: tuple[tuple[str, str], Warm] | None = None
-        self.process = secrets.randbits(62)  # so that a copy of this folder at work elsewhere is noticed
-        if self.settings.threads:
-            torch.set_num_threads(self.settings.threads)
+    def __init__(self, folder: SiteFolder) -> None:
+        self.folder, self.settings = folder, folder.settings
+        self.key, self.coordinator_key = folder.private_key(), folder.coordinator_key()
+        self.loaded: tuple[tuple[str, str], LoadedRun] | None = None  # by config and encoding
+        self.process = secrets.randbits(62)  # by which the coordinator detects a copy of this folder in use elsewhere
+        self.log = logging.LoggerAdapter(logger, {"site": self.settings.name})
+        set_threads(self.settings.threads)
 
-    def answer(self, note: Note) -> Note:
-        """Answer an ask, or say in a line why not: at home all of it, to others nothing of what is on this disk."""
+    def answer(self, envelope: Envelope) -> Envelope:
+        """Answer a request, or say why not: completely in this site's log, redacted in the reply."""
         try:
-            return self._answer(read_ask(self.coordinator, note), note)
-        except Exception as error:  # whatever it is, a site that stays is better than one that ends
-            self.say(f"could not answer an ask: {whole_story(error)}")
-            return Note({"refused": for_others(error, [self.place.path]), PROCESS: self.process}, {})
+            return self._answer(read_request(self.coordinator_key, envelope), envelope)
+        except Exception as error:  # whatever it is, the site must stay for the next request
+            self.log.warning("cannot answer a request: %s", full_message(error))
+            return Envelope({REFUSED: redacted_message(error, [self.folder.path]), PROCESS: self.process}, {})
 
-    def _answer(self, ask: Ask, note: Note) -> Note:
-        if ask.claim.site != self.settings.name:
-            raise Refused("foreign", f"this is {self.settings.name}, the ask is for {ask.claim.site}")
-        if ask.kind == TELL:
-            self.say(f"the coordinator does not take this site: {printable(ask.said)}")
-            return Note({"heard": 1}, {})
-        memory = Memory(self.place.memory, ask.claim.run, self.say)
-        if ask.kind == ENROL:
-            memory.keep_encoding(str(note.words.get("encoding", "")))
-            warm = self._warm(ask, memory)
-            numbers = {"rows": len(warm.rows)} | {f"class{i}": n for i, n in enumerate(warm.counts)}
-            numbers[PROCESS] = self.process
-            self.say(f"enrolled with {len(warm.rows)} rows")
-            return reply_note(ask.claim, numbers, {}, sign(self.key, ask.claim, numbers, {}))
-        if ask.kind != TRAIN:
-            raise Refused("malformed", f"this version of moonfed knows no ask of kind {ask.kind!r}")
-        stored = memory.stored(ask.claim.nonce)
+    def _answer(self, request: Request, envelope: Envelope) -> Envelope:
+        claim = request.claim
+        if claim.site != self.settings.name:
+            raise Rejection("wrong recipient", f"this is {self.settings.name}, the request is for {claim.site}")
+        if request.kind == REJECT:
+            self.log.warning("the coordinator rejects this site: %s", sanitize(request.said))
+            return Envelope({"heard": 1}, {})
+        memory = SiteMemory(self.folder.memory_folder, claim.run)
+        if request.kind == ENROL:
+            return self._enrol(request, envelope, memory)
+        if request.kind != TRAIN:
+            raise Rejection("malformed", f"this version of moonfed has no request of kind {request.kind!r}")
+        stored = memory.stored_reply(claim.nonce)
         if stored is not None:
-            self.say(f"round {ask.claim.round}: asked again, answered from the disk")
+            self.log.info("round %d: requested again, sent the stored reply", claim.round)
             return stored
-        if ask.claim.round < memory.newest():  # an old ask, played again, would cost the memory of the newer round
-            raise Refused("stale", f"round {ask.claim.round} is over, this site has trained round {memory.newest()}")
-        return self._train(ask, note, memory)
+        newest = memory.newest_round()
+        if claim.round < newest:  # an old request, replayed, would cost the memory of the newer round
+            raise Rejection("stale", f"round {claim.round} is over, this site has trained round {newest}")
+        return self._train(request, envelope, memory)
 
-    def _train(self, ask: Ask, note: Note, memory: Memory) -> Note:
-        began, warm = time.perf_counter(), self._warm(ask, memory)
-        device = warm.bench.data.inputs.device
-        state: State = tree_map(lambda t: t.to(device), rebuilt_state(note.tensors))
-        done = warm.bench.engine.run_cohort([self._job(ask, warm, state, memory)])[0]
-        upload = {name: tensor.cpu() for name, tensor in flat_upload(done.upload).items()}
-        numbers = _numbers(done, len(warm.rows)) | {PROCESS: self.process}
-        reply = reply_note(ask.claim, numbers, upload, sign(self.key, ask.claim, numbers, upload))
-        memory.keep(ask.base, ask.claim.round, done.slots, ask.claim.nonce, reply)
-        spent = time.perf_counter() - began
-        self.say(f"round {ask.claim.round}: {done.upload.steps} steps in {spent:.1f} s")
+    def _enrol(self, request: Request, envelope: Envelope, memory: SiteMemory) -> Envelope:
+        memory.save_encoding(str(envelope.fields.get("encoding", "")))
+        loaded = self._load(request, memory)
+        numbers = {ROWS: len(loaded.rows)} | {f"class{i}": n for i, n in enumerate(loaded.counts)}
+        numbers[PROCESS] = self.process
+        self.log.info("enrolled with %d rows", len(loaded.rows))
+        return reply_envelope(request.claim, numbers, {}, sign(self.key, request.claim, numbers, {}))
+
+    def _train(self, request: Request, envelope: Envelope, memory: SiteMemory) -> Envelope:
+        start, loaded, claim = time.perf_counter(), self._load(request, memory), request.claim
+        device = loaded.context.data.inputs.device
+        state: State = tree_map(lambda t: t.to(device), decode_state(envelope.tensors))
+        result = loaded.context.engine.run_cohort([self._job(request, loaded, state, memory)])[0]
+        tensors = {name: tensor.cpu() for name, tensor in encode_upload(result.upload).items()}
+        numbers = _numbers(result, len(loaded.rows)) | {PROCESS: self.process}
+        reply = reply_envelope(claim, numbers, tensors, sign(self.key, claim, numbers, tensors))
+        memory.save_round(request.base, claim.round, result.memory, claim.nonce, reply)
+        seconds = time.perf_counter() - start
+        self.log.info("round %d: %d steps in %.1f s", claim.round, result.upload.steps, seconds)
         return reply
 
-    def _job(self, ask: Ask, warm: Warm, state: State, memory: Memory) -> Job:
-        """Make the job of a round: the very plan that a simulation would draw for this party."""
-        config, train, recipe = warm.config, warm.config.train, warm.bench.data.recipe
-        assert train.batch is not None
-        device, seed = warm.bench.data.inputs.device, config.run.seed
+    def _job(self, request: Request, loaded: LoadedRun, state: State, memory: SiteMemory) -> Job:
+        """Make the job of a round, with the batch plan that a simulation draws for this party."""
+        config, train, recipe = loaded.config, loaded.config.train, loaded.context.data.recipe
+        device, seed = loaded.context.data.inputs.device, config.run.seed
         settings = config.algorithm
         local = make_algorithm(settings.name, settings.server, settings.options).local
-        if ask.base:
-            slots = tree_map(lambda t: t.to(device), memory.slots(ask.base))
+        if request.base:
+            slots = tree_map(lambda t: t.to(device), memory.load_slots(request.base))
         else:
-            facts = PartyInfo(ask.party, len(warm.rows), warm.counts)
-            slots = local.init_memory(state, facts, lambda name: fresh_model(warm.spec, seed, name, device))
-        work = (train.epochs, train.batch, recipe, ask.work)
-        plan = draw_plan(seed, ask.claim.round - 1, ask.party, warm.rows, *work)
-        probe = probe_plan(warm.rows, train.batch, recipe) if config.run.gamma else None
-        return Job(ask.party, local, state, slots, plan, train.lr, train.momentum, train.weight_decay, probe)
+            info = PartyInfo(request.party, len(loaded.rows), loaded.counts)
+            slots = local.init_memory(state, info, lambda name: init_model(loaded.spec, seed, name, device))
+        work = (train.epochs, train.batch, recipe, request.work)
+        plan = draw_plan(seed, request.claim.round - 1, request.party, loaded.rows, *work)
+        rates = (train.lr, train.momentum, train.weight_decay)
+        probe = probe_plan(loaded.rows, train.batch, recipe) if config.run.gamma else None
+        return Job(request.party, local, state, slots, plan, *rates, probe, train.max_grad_norm)
 
-    def _warm(self, ask: Ask, memory: Memory) -> Warm:
+    def _load(self, request: Request, memory: SiteMemory) -> LoadedRun:
         """Load rows and network, unless those of the same settings are loaded already."""
-        known = (ask.config, ask.encoding)
-        if self.warm is None or self.warm[0] != known:
-            config = make_config(json.loads(ask.config))
+        identity = (request.config, request.encoding)
+        if self.loaded is None or self.loaded[0] != identity:
+            config = make_config(json.loads(request.config))
             check_federable(config)
             if config.data.path is not None:
-                raise Refused("malformed", "a coordinator names no files of a site")
+                raise Rejection("malformed", "a coordinator must not name files of a site")
             device = pick_device(self.settings.device)
-            data, rows = open_rows(self.settings, config, memory.encoding(ask.encoding))
+            data, rows = load_site_rows(self.settings, config, memory.load_encoding(request.encoding))
             data = data.to(device)
             config = resolve(config, data)
             spec = net_spec(config, data)
             nets = nets_of(build(spec).to(device))
-            engine = pick_engine("sequential", nets, data, Options(config.run.precision))
+            engine = pick_engine("sequential", nets, data, EngineOptions(config.run.precision))
             counts = tuple(class_counts(data.labels.cpu().numpy(), [rows], data.classes)[0])
-            self.warm = (known, Warm(config, RunContext(data, nets, engine), spec, rows, counts))
-        return self.warm[1]
+            self.loaded = (identity, LoadedRun(config, RunContext(data, nets, engine), spec, rows, counts))
+        return self.loaded[1]
 
 
-def _numbers(done: JobResult, rows: int) -> dict[str, int | float]:
-    """The numbers of a reply: the work done, and the mean of each part of the loss."""
-    losses = {f"loss/{name}": float(steps.double().mean()) for name, steps in done.losses.items()}
-    gamma = {} if done.gamma is None else {"gamma": done.gamma}
-    return {"steps": done.upload.steps, "mass": float(done.upload.effective_steps), "rows": rows} | losses | gamma
+def _numbers(result: JobResult, rows: int) -> dict[str, int | float]:
+    """Collect the numbers of a reply: the work done, and the mean of each part of the loss."""
+    upload = result.upload
+    work = {STEPS: upload.steps, EFFECTIVE_STEPS: float(upload.effective_steps), ROWS: rows}
+    losses = {f"loss/{name}": float(steps.double().mean()) for name, steps in result.losses.items()}
+    return work | losses | ({} if result.gamma is None else {"gamma": result.gamma})

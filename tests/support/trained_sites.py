@@ -1,4 +1,4 @@
-"""A federation without a network: sites that really train and sign, and the gate that judges what they send."""
+"""A federation without a network: sites that really train and sign, and the validator of their updates."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,9 +9,10 @@ from worlds import context_for, settings
 
 from moonfed.core.tree import add, tree_map
 from moonfed.core.types import PartyInfo, State, Tensors, Upload
-from moonfed.federation.coordinator.update_validation import Enrolled, Gate, Reply, within_norm
-from moonfed.federation.protocol.codec import expected_upload, flat_state, flat_upload
-from moonfed.federation.protocol.signing import Claim, Refused, digest, sign
+from moonfed.federation.coordinator.update_validation import EnrolledSite, Reply, UpdateValidator, split_by_norm
+from moonfed.federation.protocol.codec import encode_state, encode_upload, expected_upload
+from moonfed.federation.protocol.rejection import Rejection
+from moonfed.federation.protocol.signing import Claim, digest, sign
 from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import new_trial
@@ -26,7 +27,7 @@ WEIGHT, VARIANCE, COUNT = (
 
 
 class Federation:
-    """Five sites, trained for one round, at the gate of that round."""
+    """Five sites that have trained one round, and the validator of that round."""
 
     def __init__(self, algorithm: str = "fedavg", parties: int = 5, **changes: Any) -> None:
         config = settings(algorithm, data__parties=parties, data__floor=16, **changes)
@@ -37,28 +38,28 @@ class Federation:
         jobs = make_jobs(self.trial, bench)
         done = bench.engine.run_cohort(jobs)
         self.uploads = {site: result.upload for site, result in zip(self.sites, done, strict=True)}
-        self.rows = {site: fact.rows for site, fact in zip(self.sites, self.trial.facts, strict=True)}
+        self.rows = {site: fact.rows for site, fact in zip(self.sites, self.trial.spec.infos, strict=True)}
         self.momentum = config.train.momentum
         local, state = self.trial.algorithm.local, self.trial.state
-        self.expected = expected_upload(local, state, self.trial.facts[0], self.trial.fresh)
+        self.expected = expected_upload(local, state, self.trial.spec.infos[0], self.trial.spec.init_model)
 
-    def gate(self) -> Gate:
-        """Open the door for the round, with nothing taken yet."""
+    def validator(self) -> UpdateValidator:
+        """A validator in that round, with no reply accepted yet."""
         enrolled = {
-            site: Enrolled(self.keys[site].public_key(), self.rows[site], self.uploads[site].steps)
+            site: EnrolledSite(self.keys[site].public_key(), self.rows[site], self.uploads[site].steps)
             for site in self.sites
         }
-        gate = Gate(RUN, enrolled, self.momentum)
-        gate.open(ROUND, self.model, self.expected)
-        return gate
+        validator = UpdateValidator(RUN, enrolled, self.momentum)
+        validator.start_round(ROUND, self.model, self.expected)
+        return validator
 
     @property
     def model(self) -> str:
         """The digest of what the sites were sent."""
-        return digest(flat_state(self.trial.state))
+        return digest(encode_state(self.trial.state))
 
     def reply(self, claim: Claim, **changed: Any) -> Reply:
-        """Answer an ask as the site of its name does; changed parts are the site's own doing and so are signed."""
+        """Reply to a claim as its site does; the site itself makes the changes, so they are signed."""
         site, upload = claim.site, self.uploads[claim.site]
         numbers = {
             "steps": upload.steps,
@@ -66,34 +67,37 @@ class Federation:
             "rows": self.rows[site],
             "loss/supervised": 1.5,
         }
-        tensors: Tensors = tree_map(lambda t: t.clone(), flat_upload(upload))
+        tensors: Tensors = tree_map(lambda t: t.clone(), encode_upload(upload))
         reply = replace(Reply(site, claim, numbers, tensors, b""), **changed)
         return replace(reply, signature=sign(self.keys[site], reply.claim, reply.numbers, reply.tensors))
 
-    def judged(
-        self, gate: Gate, replies: Sequence[Reply], multiple: float = 10.0
-    ) -> tuple[dict[str, Upload], list[Refused]]:
-        """Take a round's replies as a server does: each by itself, then all by their norms."""
-        taken: dict[str, Upload] = {}
-        refused: list[Refused] = []
+    def validate(
+        self, validator: UpdateValidator, replies: Sequence[Reply], multiple: float = 10.0
+    ) -> tuple[dict[str, Upload], list[Rejection]]:
+        """Validate a round's replies as a server does: each by itself, then all by their norms."""
+        accepted: dict[str, Upload] = {}
+        rejected: list[Rejection] = []
         for reply in replies:
             try:
-                taken[reply.site] = gate.admit(reply)
-            except Refused as refusal:
-                refused.append(refusal)
-        within, beyond = within_norm(taken, multiple, ROUND)
-        return within, refused + beyond
+                accepted[reply.site] = validator.validate(reply)
+            except Rejection as rejection:
+                rejected.append(rejection)
+        within, beyond = split_by_norm(accepted, multiple, ROUND)
+        return within, rejected + beyond
 
     def after(self, uploads: dict[str, Upload]) -> State:
-        """Say where the server rule goes with some of the sites' updates."""
-        server, total = self.trial.algorithm.server, dict[str, Any]()
-        if not server.linear:
+        """The state that the server rule makes of some of the sites' updates."""
+        aggregator, state, total = self.trial.algorithm.aggregator, self.trial.state, dict[str, Any]()
+        if aggregator.linear:
+            for site in sorted(uploads):
+                part = aggregator.contribute(uploads[site], PartyInfo(0, self.rows[site], ()), float(self.rows[site]))
+                total = add(total, part) if total else part
+            update = aggregator.update(state, total, self.trial.spec.population)
+        else:
             by_party = {self.sites.index(site): upload for site, upload in uploads.items()}
-            return server.combine(self.trial.state, by_party, self.trial.population)
-        for site in sorted(uploads):
-            part = server.contribute(uploads[site], PartyInfo(0, self.rows[site], ()), float(self.rows[site]))
-            total = add(total, part) if total else part
-        return server.step(self.trial.state, total, self.trial.population)
+            update = aggregator.reduce(state, by_party, self.trial.spec.population)
+        assert update is not None
+        return self.trial.algorithm.server_optimizer.step(state, update)
 
 
 def changed(tensors: Tensors, name: str, value: Callable[[Any], Any]) -> Tensors:

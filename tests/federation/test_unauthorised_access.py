@@ -1,4 +1,4 @@
-"""Whoever reaches the coordinator's port without a site's key can do nothing there, and the federation goes on."""
+"""Without a site's key nothing can be done at the coordinator's port, and the federation continues."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ Client = TypeVar("Client", bound=ProtobufClient)
 LONG = ("--rounds", "3", "--epochs", "12", "--algorithm", "fedavg")
 
 
-def test_a_stranger_at_the_port_lists_registers_throws_out_and_starts_nothing(tmp_path: Path):
+def test_without_a_key_nothing_can_be_listed_registered_removed_or_started(tmp_path: Path):
     made = Federation(tmp_path, sites=2)
     try:
         for name in made.names:
@@ -45,39 +45,39 @@ def test_a_stranger_at_the_port_lists_registers_throws_out_and_starts_nothing(tm
             with pytest.raises(httpx.HTTPStatusError) as error:
                 call()
             assert error.value.response.status_code == status
-        (link,) = [pid for pid, words in processes(tmp_path) if "federation.node superlink" in words]
+        (link,) = [pid for pid, words in processes(tmp_path) if "flower.node_process superlink" in words]
         assert listens(link) == {"127.0.0.1"}
         expected = simulated(tmp_path / "here", 2, *LONG)
         answer = coordinator.end(120)
         assert answer.code == 0, answer
         assert weights(tmp_path / "run") == expected
         assert not (tmp_path / "run" / "refused.jsonl").exists()
-        assert answer.err.count("turned away 127.0.0.1 at the door") == 2  # a path, a key
-        assert answer.err.count("renew it with moonfed federation renew") == 1  # its certificate is good for two days
-        written = (made.home / "logs" / "door.log").read_text()
+        assert answer.err.count("rejected a request from 127.0.0.1") == 2  # a path, a key
+        assert answer.err.count("renew it with moonfed federation renew") == 1  # its certificate is valid for two days
+        written = (made.home / "logs" / "audit.log").read_text()
         for path in ("list-nodes", "register-node", "unregister-node", "start-run", "stop-run", "acquire-task"):
             assert path in written
     finally:
         made.end()
 
 
-def test_a_copy_of_a_sites_folder_that_joins_too_is_noticed(tmp_path: Path):
+def test_a_copy_of_a_sites_folder_that_joins_too_is_reported(tmp_path: Path):
     made = Federation(tmp_path, sites=1)
     try:
         shutil.copytree(tmp_path / "site-0", tmp_path / "copy")
         made.join("site-0")
         made.join("copy")
         coordinator = made.start("--rounds", "40", "--epochs", "1")
-        coordinator.await_word("site-0 answers from two places", 120)
+        coordinator.await_word("two processes are using site-0's key", 120)
         coordinator.send(signal.SIGINT)
         answer = coordinator.end(60)
-        assert answer.err.count("answers from two places") == 1
+        assert answer.err.count("two processes are using") == 1
     finally:
         made.end()
 
 
 def attempts(server: str) -> list[tuple[int, Callable[[], object]]]:
-    """What a stranger tries, who does not check the certificate and has a key of its own."""
+    """Calls that somebody with a key of their own may try, without checking the certificate."""
     private, public = generate_key_pairs()
     own, key = NodeAuthHttpInterceptor(private, public), public_key_to_bytes(public)
 

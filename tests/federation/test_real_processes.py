@@ -1,4 +1,4 @@
-"""Federations of real processes over Flower: they compute what the simulation computes, whatever dies meanwhile."""
+"""Federations of real processes over Flower compute what the simulation computes, whatever dies meanwhile."""
 
 import os
 import signal
@@ -10,11 +10,11 @@ from commands import Attempt, rows
 from federations import SMALL, Federation, assert_nothing_runs, kill, processes, simulated, weights
 from test_certificates import day, resigned
 
-from moonfed.federation.flower.processes import Child, await_port, free_port
-from moonfed.federation.pki.home_folders import Home
+from moonfed.federation.flower.processes import ChildProcess, free_port, wait_for_port
+from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
 
 TWO = ("--rounds", "2", "--epochs", "2")
-LONG = ("--rounds", "3", "--epochs", "12")  # a second or more a round, so that there is a middle to die in
+LONG = ("--rounds", "3", "--epochs", "12")  # a second or more per round, long enough to be interrupted
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_three_sites_compute_what_the_sequential_engine_computes(tmp_path: Path,
     assert_nothing_runs(tmp_path)
 
 
-def test_a_site_that_is_killed_and_comes_back_changes_nothing(three: Federation, tmp_path: Path):
+def test_a_site_that_is_killed_and_restarted_changes_nothing(three: Federation, tmp_path: Path):
     words = (*LONG, "--algorithm", "scaffold")
     joined = {name: three.join(name) for name in three.names}
     coordinator = three.start(*words)
@@ -50,12 +50,12 @@ def test_a_site_that_is_killed_and_comes_back_changes_nothing(three: Federation,
     coordinator.await_word("round 3/3", 120)
     answer = coordinator.end(30)
     assert answer.code == 0, answer
-    assert "two places" not in answer.err
+    assert "two processes" not in answer.err
     assert [row["cohort"] for row in rows(tmp_path / "run")] == [[0, 1, 2]] * 3
     assert weights(tmp_path / "run") == expected
 
 
-def test_a_coordinator_that_is_killed_goes_on_with_the_same_sites(three: Federation, tmp_path: Path):
+def test_a_coordinator_that_is_killed_resumes_with_the_same_sites(three: Federation, tmp_path: Path):
     words = (*LONG, "--algorithm", "moon")
     joined = [three.join(name) for name in three.names]
     first = three.start(*words)
@@ -70,14 +70,14 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_same_sites(three: Federat
     assert weights(tmp_path / "run") == expected
 
 
-def test_ctrl_c_ends_everything_and_so_does_kill(tmp_path: Path):
+def test_ctrl_c_and_kill_end_all_processes(tmp_path: Path):
     words = ("federate", "--sites", "2", *SMALL, *LONG, "--out", tmp_path / "run")
     federated = Attempt(*words)
     federated.await_word("round 1/3", 90)
     federated.send(signal.SIGINT)
     answer = federated.end(60)
     assert answer.code == 1, answer
-    assert "go on with --resume" in answer.err
+    assert "--resume" in answer.err
     assert_nothing_runs(tmp_path)
     again = Attempt(*words, "--resume")
     again.await_word("listening", 90)
@@ -85,10 +85,10 @@ def test_ctrl_c_ends_everything_and_so_does_kill(tmp_path: Path):
     assert_nothing_runs(tmp_path)
 
 
-def test_a_superlink_that_dies_ends_the_run_in_a_line(tmp_path: Path):
+def test_a_superlink_that_dies_ends_the_run_with_one_line(tmp_path: Path):
     federated = Attempt("federate", "--sites", "1", *SMALL, *LONG, "--out", tmp_path / "run")
     federated.await_word("round 1/3", 90)
-    (link,) = [pid for pid, words in processes(tmp_path) if "federation.node superlink" in words]
+    (link,) = [pid for pid, words in processes(tmp_path) if "flower.node_process superlink" in words]
     os.kill(link, signal.SIGKILL)
     answer = federated.end(60)
     assert answer.code == 1, answer
@@ -96,8 +96,8 @@ def test_a_superlink_that_dies_ends_the_run_in_a_line(tmp_path: Path):
     assert_nothing_runs(tmp_path)
 
 
-def test_who_has_no_key_or_another_one_is_kept_out_and_the_run_goes_on(tmp_path: Path):
-    """A node without a key, one with a key that is not on the list; the sites of the list do their rounds."""
+def test_nodes_without_a_key_of_the_allow_list_are_rejected_and_the_run_continues(tmp_path: Path):
+    """A node without a key and one whose key is not on the list; the sites on the list run their rounds."""
     made = Federation(tmp_path, sites=3, admitted=2)
     words = (*LONG, "--algorithm", "fedavg")
     try:
@@ -108,7 +108,7 @@ def test_who_has_no_key_or_another_one_is_kept_out_and_the_run_goes_on(tmp_path:
         for key in ([], ["--auth-supernode-private-key", str(tmp_path / "site-2" / "site.key")]):
             code, said = knock(made, *key)
             assert code == 1, said
-            assert "SuperNode ID" not in said  # what a node says that was let in
+            assert "SuperNode ID" not in said  # which a node logs when it is accepted
         expected = simulated(tmp_path / "here", 2, *words)
         answer = coordinator.end(120)
         assert answer.code == 0, answer
@@ -117,9 +117,9 @@ def test_who_has_no_key_or_another_one_is_kept_out_and_the_run_goes_on(tmp_path:
         made.end()
 
 
-def test_an_expired_certificate_starts_no_coordinator_and_is_believed_by_no_site(tmp_path: Path):
+def test_an_expired_certificate_starts_no_coordinator_and_is_trusted_by_no_site(tmp_path: Path):
     made = Federation(tmp_path, sites=1)
-    files = Home(made.home).files
+    files = CoordinatorFolder(made.home).server_files
     resigned(files, tmp_path, day(-30), day(-1)).certificate.replace(files.certificate)
     answer = made.start(*TWO).end(60)
     assert answer.code == 2
@@ -127,9 +127,11 @@ def test_an_expired_certificate_starts_no_coordinator_and_is_believed_by_no_site
     ssl = ("--ssl-ca-certfile", files.authority, "--ssl-certfile", files.certificate, "--ssl-keyfile", files.key)
     words = ["superlink", str(os.getpid()), *map(str, ssl), "--enable-supernode-auth", "--host", "127.0.0.1"]
     words += ["--port", str(made.port), "--isolation", "process", "--disable-runtime-dependency-installation"]
-    link = Child(["-m", "moonfed.federation.flower.node_process", *words], tmp_path / "link.log", tmp_path / "flower")
+    link = ChildProcess(
+        ["-m", "moonfed.federation.flower.node_process", *words], tmp_path / "link.log", tmp_path / "flower"
+    )
     try:
-        await_port("127.0.0.1", made.port, link, "SuperLink")
+        wait_for_port("127.0.0.1", made.port, link, "SuperLink")
         code, said = knock(made, "--auth-supernode-private-key", str(tmp_path / "site-0" / "site.key"))
     finally:
         link.stop()
@@ -142,7 +144,7 @@ def knock(made: Federation, *words: str) -> tuple[int, str]:
     """Start a Flower node against a federation's address and wait for its end."""
     node = ["supernode", str(os.getpid()), "--superlink", f"127.0.0.1:{made.port}", "--isolation", "process"]
     node += ["--root-certificates", str(made.home / "ca.crt"), "--port", str(free_port()), *words]
-    child = Child(
+    child = ChildProcess(
         ["-m", "moonfed.federation.flower.node_process", *node], made.folder / "knock.log", made.folder / "flower"
     )
     try:

@@ -1,4 +1,4 @@
-"""A signature holds for one update, of one site, to one ask, bit for bit, and for nothing else."""
+"""A signature is valid for one update of one site in reply to one request, bit for bit, and for nothing else."""
 
 import hashlib
 import json
@@ -9,8 +9,9 @@ import pytest
 import torch
 from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
 
-from moonfed.federation.protocol import signing as seal
-from moonfed.federation.protocol.signing import Claim, Refused, digest, sign, verify
+from moonfed.federation.protocol import signing
+from moonfed.federation.protocol.rejection import Rejection
+from moonfed.federation.protocol.signing import Claim, digest, sign, verify
 
 KEY = generate_private_key(SECP384R1())
 CLAIM = Claim("run-1", 3, "6f6e6365", "ab" * 32, "north")
@@ -35,8 +36,8 @@ def flipped(tensors, name, bit):
     return tensors | {name: content.reshape(tensors[name].shape)}
 
 
-def refused(claim=CLAIM, numbers=NUMBERS, tensors=None, signature=b"", public=None):
-    with pytest.raises(Refused) as caught:
+def assert_rejected(claim=CLAIM, numbers=NUMBERS, tensors=None, signature=b"", public=None):
+    with pytest.raises(Rejection) as caught:
         verify(public or KEY.public_key(), claim, numbers, some_tensors() if tensors is None else tensors, signature)
     assert (caught.value.reason, caught.value.site) == ("altered", claim.site)
 
@@ -93,64 +94,66 @@ def test_what_was_signed_is_accepted_and_the_same_bits_in_another_layout_too():
     verify(KEY.public_key(), CLAIM, dict(reversed(NUMBERS.items())), dict(reversed(some_tensors().items())), signature)
 
 
-def test_a_flip_of_any_bit_of_any_tensor_is_refused():
+def test_a_flip_of_any_bit_of_any_tensor_is_rejected():
     tensors, flips = some_tensors(), 0
     signature = sign(KEY, CLAIM, NUMBERS, tensors)
     for name, tensor in tensors.items():
         for bit in range(8 * tensor.numel() * tensor.element_size()):
             if name == "slots/mask" and bit % 8:
                 continue  # a truth value has one bit
-            refused(tensors=flipped(tensors, name, bit), signature=signature)
+            assert_rejected(tensors=flipped(tensors, name, bit), signature=signature)
             flips += 1
     assert flips == 8 * (4 * 12 + 2 * 3 + 8) + 2
 
 
-def test_a_flip_of_any_bit_of_a_number_is_refused():
+def test_a_flip_of_any_bit_of_a_number_is_rejected():
     signature = sign(KEY, CLAIM, NUMBERS, some_tensors())
     for bit in range(64):
         bits = struct.unpack("<Q", struct.pack("<d", NUMBERS["mass"]))[0] ^ 1 << bit
-        refused(numbers=NUMBERS | {"mass": struct.unpack("<d", struct.pack("<Q", bits))[0]}, signature=signature)
-        refused(numbers=NUMBERS | {"rows": NUMBERS["rows"] ^ 1 << bit}, signature=signature)
+        assert_rejected(
+            numbers=NUMBERS | {"mass": struct.unpack("<d", struct.pack("<Q", bits))[0]}, signature=signature
+        )
+        assert_rejected(numbers=NUMBERS | {"rows": NUMBERS["rows"] ^ 1 << bit}, signature=signature)
 
 
-def test_a_flip_of_any_bit_of_the_signature_is_refused():
+def test_a_flip_of_any_bit_of_the_signature_is_rejected():
     signature = sign(KEY, CLAIM, NUMBERS, some_tensors())
     for bit in range(8 * len(signature)):
         bent = bytearray(signature)
         bent[bit // 8] ^= 1 << bit % 8
-        refused(signature=bytes(bent))
+        assert_rejected(signature=bytes(bent))
     for bent in (b"", signature[:-1], signature + b"\0"):
-        refused(signature=bent)
+        assert_rejected(signature=bent)
 
 
-def test_another_name_number_or_claim_is_refused():
+def test_another_name_number_or_claim_is_rejected():
     signature = sign(KEY, CLAIM, NUMBERS, some_tensors())
     for field in fields(Claim):
-        refused(claim=replace(CLAIM, **{field.name: 4 if field.name == "round" else "x"}), signature=signature)
+        assert_rejected(claim=replace(CLAIM, **{field.name: 4 if field.name == "round" else "x"}), signature=signature)
     shifted = replace(CLAIM, nonce=CLAIM.nonce + CLAIM.model[:1], model=CLAIM.model[1:])
-    refused(claim=shifted, signature=signature)
+    assert_rejected(claim=shifted, signature=signature)
     for numbers in ({}, NUMBERS | {"more": 1}, NUMBERS | {"steps": 12.0}, {"steps": 12, "mass": 46.25, "row": 96}):
-        refused(numbers=numbers, signature=signature)
+        assert_rejected(numbers=numbers, signature=signature)
     tensors = some_tensors()
     renamed = {("delta/v" if name == "delta/w" else name): tensor for name, tensor in tensors.items()}
-    refused(tensors=renamed, signature=signature)
+    assert_rejected(tensors=renamed, signature=signature)
 
 
-def test_another_key_is_refused():
+def test_another_key_is_rejected():
     signature = sign(generate_private_key(SECP384R1()), CLAIM, NUMBERS, some_tensors())
-    refused(signature=signature)
+    assert_rejected(signature=signature)
 
 
-def test_a_signature_made_for_another_purpose_is_refused(monkeypatch):
-    monkeypatch.setattr(seal, "DOMAIN", "moonfed update v0")
+def test_a_signature_made_for_another_purpose_is_rejected(monkeypatch):
+    monkeypatch.setattr(signing, "UPDATE_DOMAIN", "moonfed update v0")
     signature = sign(KEY, CLAIM, NUMBERS, some_tensors())
     monkeypatch.undo()
-    refused(signature=signature)
+    assert_rejected(signature=signature)
 
 
-def test_a_refusal_is_one_line_of_json_whatever_the_site_calls_itself():
-    line = Refused("foreign", 'a "name"\nof two lines', "x\n" * 500, 7).line()
+def test_a_rejection_is_one_line_of_json_whatever_name_the_site_has():
+    line = Rejection("wrong sender", 'a "name"\nof two lines', "x\n" * 500, 7).to_json()
     assert "\n" not in line
     said = json.loads(line)
-    assert (said["round"], said["reason"]) == (7, "foreign")
-    assert said["refused"] == ("x?" * 500)[:120], "nothing that a terminal would obey"
+    assert (said["round"], said["reason"]) == (7, "wrong sender")
+    assert said["refused"] == ("x?" * 500)[:120], "no control characters"
