@@ -1,7 +1,7 @@
 """Arithmetic on dictionaries of tensors, and the flat form in which trees lie on disk."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -17,6 +17,12 @@ class _foreach:
     norm: Callable[..., tuple[Tensor, ...]] = torch._foreach_norm  # pyright: ignore
 
 
+@overload
+def tree_map(fn: Callable[[Tensor], Tensor], first: T, /) -> T: ...
+@overload
+def tree_map(fn: Callable[[Tensor, Tensor], Tensor], first: T, second: T, /) -> T: ...
+@overload
+def tree_map(fn: Callable[..., Tensor], first: T, *others: T) -> T: ...
 def tree_map(fn: Callable[..., Tensor], first: T, *others: T) -> T:
     """Apply fn leaf by leaf to trees of dicts, tuples, lists and tensors of one shape."""
     trees: tuple[Any, ...] = (first, *others)
