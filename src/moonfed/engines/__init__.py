@@ -1,4 +1,4 @@
-"""Engines own loops and devices; every one answers the same call and passes the same tests."""
+"""Engines train cohorts: they own loops and devices, share one interface and pass the same tests."""
 
 import logging
 from collections.abc import Callable
@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 
 from moonfed.data.dataset import Dataset
-from moonfed.engines.base import Engine, EngineOptions, Job, JobResult, Nets, nets_of, pick_device
-from moonfed.engines.cuda.precision import PRECISIONS, numerics
+from moonfed.engines.base import Engine, EngineOptions, Job, JobResult, Nets, nets_of
+from moonfed.engines.cuda.precision import PRECISIONS, numeric_precision
+from moonfed.engines.devices import is_gpu, pick_device
 from moonfed.engines.sequential import Sequential
 from moonfed.engines.stacked.stacked_engine import Stacked
 
@@ -21,8 +22,8 @@ FP16_ENCODERS = ("cnn",)  # encoders that lost less than half a point against fp
 
 
 def pick_precision(name: str, device: torch.device, encoder: str | None = None) -> str:
-    """Turn a precision setting into a precision: a CPU has fp32 only; auto is fp16 for tested encoders, else tf32."""
-    if device.type != "cuda":
+    """Turn a precision setting into a precision; a CPU has only fp32; auto is fp16 for tested encoders, else tf32."""
+    if not is_gpu(device):
         return "fp32"
     fastest = "fp16" if encoder in FP16_ENCODERS else "tf32"
     return fastest if name == "auto" else name
@@ -49,7 +50,7 @@ __all__ = [
     "JobResult",
     "Nets",
     "nets_of",
-    "numerics",
+    "numeric_precision",
     "pick_device",
     "pick_engine",
     "pick_precision",

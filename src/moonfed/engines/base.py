@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import torch
 from torch import nn
 
 from moonfed.core.rules import LocalRule
@@ -70,10 +69,3 @@ def nets_of(model: nn.Module) -> Nets:
     for part in frozen_parts(training):
         part.eval()
     return Nets(training.requires_grad_(False), copy.deepcopy(model).requires_grad_(False).eval())
-
-
-def pick_device(name: str) -> torch.device:
-    """Turn a device setting into a device; auto is the GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)

@@ -1,7 +1,7 @@
-"""Dropout from a counter: what falls out is a hash of the step's key, the layer and the place, in every engine."""
+"""Counter-based dropout: the mask is a hash of step key, layer and position, so every engine draws the same one."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
@@ -15,11 +15,11 @@ from moonfed.core.seeds import seed_torch, torch_aside
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
 
-WORD = 0xFFFFFFFF  # 32 bits
+MASK_32_BITS = 0xFFFFFFFF
 
 
-class Dropped(TorchFunctionMode):
-    """Lets the dropouts of any module draw from the key of a step, one layer after the other."""
+class CounterDropout(TorchFunctionMode):
+    """Replaces the dropout functions that any module calls; layers are numbered in the order of their calls."""
 
     def __init__(self, key: Tensor) -> None:
         super().__init__()
@@ -27,47 +27,47 @@ class Dropped(TorchFunctionMode):
         self.layers = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        drawn = _RANDOM.get(func)
-        made = drawn(self, *args, **(kwargs or {})) if drawn else None
-        return func(*args, **(kwargs or {})) if made is None else made
+        replacement = _REPLACEMENTS.get(func)
+        out = replacement(self, *args, **(kwargs or {})) if replacement else None
+        return func(*args, **(kwargs or {})) if out is None else out
 
-    def keep(self, shape: torch.Size, p: float) -> Tensor:
-        """Draw which places of a shape stay, each with probability 1 - p."""
+    def keep_mask(self, shape: torch.Size, p: float) -> Tensor:
+        """Draw which positions of a shape are kept, each with probability 1 - p."""
         self.layers += 1
-        start = _mixed(_mixed(self.key) + self.layers)
-        place = torch.arange(math.prod(shape), device=self.key.device).view(shape)
-        return _mixed(_mixed(place + start)) >= round(p * 2**32)
+        start = _hash32(_hash32(self.key) + self.layers)
+        position = torch.arange(math.prod(shape), device=self.key.device).view(shape)
+        return _hash32(_hash32(position + start)) >= round(p * 2**32)
 
     def drop(self, x: Tensor, p: float, shape: torch.Size) -> Tensor:
-        """Set places to zero and make up for them in the others."""
-        return torch.where(self.keep(shape, p), x / (1 - p), 0.0) if p < 1 else x * 0.0
+        """Set positions to zero and scale the others by 1 / (1 - p)."""
+        return torch.where(self.keep_mask(shape, p), x / (1 - p), 0.0) if p < 1 else x * 0.0
 
 
-def _mixed(x: Tensor) -> Tensor:
-    """Scatter 32 bits over 32 bits, one to one (the finaliser of MurmurHash3)."""
-    x = x & WORD
-    x = ((x ^ (x >> 16)) * 0x85EBCA6B) & WORD
-    x = ((x ^ (x >> 13)) * 0xC2B2AE35) & WORD
+def _hash32(x: Tensor) -> Tensor:
+    """Hash 32 bits to 32 bits, one to one (the finaliser of MurmurHash3)."""
+    x = x & MASK_32_BITS
+    x = ((x ^ (x >> 16)) * 0x85EBCA6B) & MASK_32_BITS
+    x = ((x ^ (x >> 13)) * 0xC2B2AE35) & MASK_32_BITS
     return x ^ (x >> 16)
 
 
-def _dropout(dropped: Dropped, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    return dropped.drop(input, p, input.shape) if training and 0 < p <= 1 else None
+def _dropout(mode: CounterDropout, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    return mode.drop(input, p, input.shape) if training and 0 < p <= 1 else None
 
 
-def _channels(dim: int) -> Callable[..., Any]:
-    """Dropout of whole channels, for batches of inputs with so many axes."""
+def _channel_dropout(dim: int) -> Callable[..., Any]:
+    """Make the dropout of whole channels, for batches with this many axes."""
 
-    def call(dropped: Dropped, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    def call(mode: CounterDropout, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         if not (training and 0 < p <= 1 and input.dim() == dim):
             return None
-        return dropped.drop(input, p, torch.Size([*input.shape[:2], *[1] * (dim - 2)]))
+        return mode.drop(input, p, torch.Size([*input.shape[:2], *[1] * (dim - 2)]))
 
     return call
 
 
 def _attention(
-    dropped: Dropped,
+    mode: CounterDropout,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -77,7 +77,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Attend as torch does, with dropout on the attention: what its fused kernels draw cannot be known."""
+    """Compute attention with counter-based dropout; torch's fused kernels draw masks that cannot be reproduced."""
     if not dropout_p:
         return None
     if enable_gqa:
@@ -92,77 +92,89 @@ def _attention(
         is_bool = attn_mask.dtype == torch.bool
         score = score.masked_fill(~attn_mask, -math.inf) if is_bool else score + attn_mask
     weight = score.softmax(-1)
-    return dropped.drop(weight, dropout_p, weight.shape) @ value
+    return mode.drop(weight, dropout_p, weight.shape) @ value
 
 
-def _multi_head(dropped: Dropped, *args: Any, **kwargs: Any) -> Any:
-    """Run torch's own multi-head attention with the two functions in it that draw replaced by ours."""
+def _multi_head(mode: CounterDropout, *args: Any, **kwargs: Any) -> Any:
+    """Run torch's own multi-head attention with its two functions that draw replaced by ours."""
 
     def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        made = _dropout(dropped, x, p, training)
-        return F.dropout(x, p, training) if made is None else made
+        out = _dropout(mode, x, p, training)
+        return F.dropout(x, p, training) if out is None else out
 
-    def attention(*given: Any, **named: Any) -> Tensor:
-        made = _attention(dropped, *given, **named)
-        return F.scaled_dot_product_attention(*given, **named) if made is None else made
+    def attention(*args: Any, **kwargs: Any) -> Tensor:
+        out = _attention(mode, *args, **kwargs)
+        return F.scaled_dot_product_attention(*args, **kwargs) if out is None else out
 
-    # Inside of it a mode is off, and it would ask the mode again if it were on: the same code, with other names.
+    def has_torch_function(args: Any) -> bool:
+        return False
+
+    # A function mode is off inside of its own handler. So torch's code runs with other globals instead.
     code: Any = F.multi_head_attention_forward
-    names = {"dropout": dropout, "scaled_dot_product_attention": attention, "has_torch_function": lambda given: False}
-    same = FunctionType(code.__code__, code.__globals__ | names, code.__name__, code.__defaults__, code.__closure__)
-    same.__kwdefaults__ = code.__kwdefaults__
-    return same(*args, **kwargs)
+    names = {
+        "dropout": dropout,
+        "scaled_dot_product_attention": attention,
+        "has_torch_function": has_torch_function,
+    }
+    copy = FunctionType(code.__code__, code.__globals__ | names, code.__name__, code.__defaults__, code.__closure__)
+    copy.__kwdefaults__ = code.__kwdefaults__
+    return copy(*args, **kwargs)
 
 
-_RANDOM: dict[Any, Callable[..., Any]] = {
+_REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     F.dropout: _dropout,
-    F.dropout1d: _channels(3),
-    F.dropout2d: _channels(4),
-    F.dropout3d: _channels(5),
+    F.dropout1d: _channel_dropout(3),
+    F.dropout2d: _channel_dropout(4),
+    F.dropout3d: _channel_dropout(5),
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head,
 }
 
 
-def listen(net: nn.Module, data: Dataset) -> None:
-    """Find out by a dry run whether a network drops out, and whether it draws from torch's stream besides."""
+def inspect_randomness(net: nn.Module, data: Dataset) -> None:
+    """Find out by a trial forward pass whether a network uses dropout, and whether it uses torch's generator."""
     device = data.inputs.device
-    mode = Dropped(torch.zeros((), dtype=torch.int64, device=device))
-    own = next(net.parameters())
-    was = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    mode = CounterDropout(torch.zeros((), dtype=torch.int64, device=device))
+    dtype = next(net.parameters()).dtype
+    buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
     with torch_aside(device), torch.no_grad(), mode:
         seed_torch(0, device)
-        before = _stream(device)
-        net(normalise(data, data.inputs[:2], own.dtype))
-        draws = any(not torch.equal(a, b) for a, b in zip(before, _stream(device), strict=True))
+        before = _rng_state(device)
+        net(normalise(data, data.inputs[:2], dtype))
+        drawn = any(not torch.equal(a, b) for a, b in zip(before, _rng_state(device), strict=True))
     for name, buffer in net.named_buffers():
-        buffer.copy_(was[name])
-    vars(net).update(drops_out=mode.layers > 0, draws=draws)
+        buffer.copy_(buffers[name])
+    vars(net).update(uses_dropout=mode.layers > 0, uses_torch_rng=drawn)
 
 
-def draws(net: nn.Module) -> bool:
-    """Whether a network draws random numbers that cannot be drawn from a counter."""
-    return vars(net).get("draws", False)
+def uses_dropout(net: nn.Module) -> bool:
+    """Whether a network calls dropout that is drawn from the counter."""
+    return vars(net).get("uses_dropout", False)
 
 
-def dropping(net: nn.Module, key: Tensor) -> AbstractContextManager[Any]:
-    """Let a network draw from the key of a step, if it does draw."""
-    return Dropped(key) if vars(net).get("drops_out", False) else nullcontext()
+def uses_torch_rng(net: nn.Module) -> bool:
+    """Whether a network draws random numbers from torch's generator, which lanes cannot share."""
+    return vars(net).get("uses_torch_rng", False)
+
+
+def counter_dropout(net: nn.Module, key: Tensor) -> AbstractContextManager[Any]:
+    """Let a network that uses dropout draw its masks from the key of a step."""
+    return CounterDropout(key) if uses_dropout(net) else nullcontext()
 
 
 @contextmanager
-def drawing(net: nn.Module, device: torch.device) -> Iterator[None]:
-    """Leave torch's stream as it was, whatever a network draws from it meanwhile."""
-    with torch_aside(device) if draws(net) else nullcontext():
+def preserve_torch_rng(net: nn.Module, device: torch.device) -> Generator[None]:
+    """Restore torch's generator afterwards if a network draws from it."""
+    with torch_aside(device) if uses_torch_rng(net) else nullcontext():
         yield
 
 
-def begin_step(net: nn.Module, key: Tensor) -> None:
-    """Let what a network draws from torch's stream in a step depend on the step's key alone."""
-    if draws(net):
+def seed_step(net: nn.Module, key: Tensor) -> None:
+    """Seed torch's generator with the key of a step if a network draws from it."""
+    if uses_torch_rng(net):
         seed_torch(int(key), key.device)
 
 
-def _stream(device: torch.device) -> list[Tensor]:
-    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *cuda]
+def _rng_state(device: torch.device) -> list[Tensor]:
+    gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *gpu]

@@ -16,7 +16,7 @@ from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import Job, JobResult, Nets
-from moonfed.engines.dropout import begin_step, dropping
+from moonfed.engines.dropout import counter_dropout, seed_step
 
 CLIP_EPSILON = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
@@ -68,13 +68,13 @@ def forward_anchor(net: nn.Module, anchor: Snapshot, x: Tensor) -> Outputs:
     return functional_call(net, (anchor.weights, anchor.buffers), (x,))
 
 
-Each = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Makes a function of one lane one of many: vmap."""
+Vectorize = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Turns a function of one lane into a function of stacked lanes: vmap."""
 F = TypeVar("F")
 
 
-def one_lane(function: F) -> F:
-    """Leave a function of one lane as it is."""
+def single_lane(function: F) -> F:
+    """Return a function of one lane unchanged."""
     return function
 
 
@@ -85,11 +85,11 @@ def step(
     batch: Batch,
     fixed: Fixed,
     clip: bool,
-    each: Each = one_lane,
+    vectorize: Vectorize = single_lane,
 ) -> tuple[Carry, Tensors]:
     """Take one step of SGD with momentum and weight decay; return the parts of its loss too."""
-    grads, parts, buffers = gradient(net, local, carry.model, batch, fixed, each)
-    return each(partial(_update, local, clip))(carry, grads, buffers, fixed), parts
+    grads, parts, buffers = gradient(net, local, carry.model, batch, fixed, vectorize)
+    return vectorize(partial(_update, local, clip))(carry, grads, buffers, fixed), parts
 
 
 def _update(local: LocalRule, clip: bool, carry: Carry, grads: Tensors, buffers: Tensors, fixed: Fixed) -> Carry:
@@ -104,7 +104,7 @@ def _update(local: LocalRule, clip: bool, carry: Carry, grads: Tensors, buffers:
 
 
 def gradient(
-    net: nn.Module, local: LocalRule, model: Snapshot, batch: Batch, fixed: Fixed, each: Each = one_lane
+    net: nn.Module, local: LocalRule, model: Snapshot, batch: Batch, fixed: Fixed, vectorize: Vectorize = single_lane
 ) -> tuple[Tensors, Tensors, Tensors]:
     """Differentiate a rule's loss; return gradients, loss parts, and the buffers after the forward pass.
 
@@ -112,7 +112,7 @@ def gradient(
     """
     weights = {k: w.detach().requires_grad_() for k, w in model.weights.items()}
     with torch.enable_grad():
-        losses, parts, buffers = each(partial(_objective, net, local))(weights, model.buffers, batch, fixed)
+        losses, parts, buffers = vectorize(partial(_objective, net, local))(weights, model.buffers, batch, fixed)
         grads = torch.autograd.grad(losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(weights, grads, strict=True)), tree_map(torch.detach, parts), tree_map(torch.detach, buffers)
 
@@ -121,9 +121,9 @@ def _objective(
     net: nn.Module, local: LocalRule, weights: Tensors, buffers: Tensors, batch: Batch, fixed: Fixed
 ) -> tuple[Tensor, Tensors, Tensors]:
     rule = _with_floats(local, fixed.floats)
-    # BatchNorm writes into its buffers: it gets a copy made in here, or vmap would see a write from outside.
+    # BatchNorm writes into its buffers. The copy is made here because vmap refuses writes to tensors from outside.
     buffers = {k: v.clone() for k, v in buffers.items()}
-    with dropping(net, batch.key):
+    with counter_dropout(net, batch.key):
         out = functional_call(net, (weights, buffers), (batch.x,))
     parts = rule.loss(out, batch.y, StepContext(weights, batch.anchors, fixed.state, fixed.memory, fixed.optim))
     return torch.stack(list(parts.values())).sum(), parts, buffers
@@ -156,7 +156,7 @@ def gradient_norm(nets: Nets, data: Dataset, job: Job, probe: BatchPlan, model: 
     total: Tensors = {}
     for xs, ys, key in zip(x, y, probe.keys.to(x.device), strict=True):
         batch = Batch(xs, ys, {k: forward_anchor(nets.inference, a, xs) for k, a in anchors.items()}, key)
-        begin_step(nets.training, key)
+        seed_step(nets.training, key)
         grads, _, _ = gradient(nets.training, job.local, model, batch, fixed)
         total = tree_map(torch.add, total, grads) if total else grads
     return norm(scale(total, 1 / len(x)))

@@ -1,5 +1,6 @@
-"""Convolutions in fp16: factors of 10 bits, as TF32 has them, in half of its bytes; what flows back is scaled."""
+"""Convolutions in fp16: factors with 10 bits of mantissa, as in TF32, in half of the bytes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,54 +9,66 @@ from torch import Tensor
 from torch.autograd.function import Function
 from torch.overrides import TorchFunctionMode
 
-# fp16 ends at 65,504 and thins out below 6e-5: gradients are small, so they travel multiplied by this.
-SCALE = 1024.0
+GRADIENT_SCALE = 1024.0  # fp16 ends at 65,504 and loses bits below 6e-5: gradients are small and need scaling
 
 
-class HalfConv(Function):
-    """A convolution of 32-bit numbers whose factors are rounded to fp16; sums are kept in 32 bits."""
+class Fp16Conv(Function):
+    """A convolution of 32-bit tensors whose factors are rounded to fp16; sums are accumulated in 32 bits."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any,
-        x: Tensor,
-        w: Tensor,
-        b: Tensor | None,
-        stride: tuple[int, int],
-        padding: tuple[int, int],
-        dilation: tuple[int, int],
-        groups: int,
-    ) -> Tensor:
-        """Convolve, and keep the rounded factors."""
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        """Convolve, and save the rounded factors."""
+        x, w, b, stride, padding, dilation, groups = args
         small_x, small_w = x.half(), w.half()
         ctx.save_for_backward(small_x, small_w)
-        ctx.sizes = list(stride), list(padding), list(dilation), groups
-        ctx.dtype, ctx.biased = x.dtype, b is not None
-        made = F.conv2d(small_x, small_w, None, stride, padding, dilation, groups).to(x.dtype)
-        return made if b is None else made + b[:, None, None]
+        ctx.sizes = stride, padding, dilation, groups
+        ctx.dtype, ctx.has_bias = x.dtype, b is not None
+        out = F.conv2d(small_x, small_w, None, stride, padding, dilation, groups).to(x.dtype)
+        return out if b is None else out + b[:, None, None]
 
     @staticmethod
-    def backward(ctx: Any, made: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """Send the gradient back scaled, as fp16 has too few small numbers."""
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        """Compute the gradients in fp16, scaled."""
+        (grad,) = grad_outputs
         x, w = ctx.saved_tensors
-        stride, padding, dilation, groups = ctx.sizes
         wanted = [ctx.needs_input_grad[0], True, False]
-        sizes = ([w.shape[0]], stride, padding, dilation, False, [0, 0], groups, wanted)
-        of_x, of_w, _ = torch.ops.aten.convolution_backward((made * SCALE).half(), x, w, *sizes)
-        back = [None if t is None else t.to(ctx.dtype) / SCALE for t in (of_x if wanted[0] else None, of_w)]
-        return *back, by_channel(made) if ctx.biased else None, None, None, None, None
+        stride, padding, dilation, groups = ctx.sizes
+        scaled = (grad * GRADIENT_SCALE).half()
+        grads = convolution_backward(scaled, x, w, stride, padding, dilation, groups, wanted)
+        grad_x, grad_w = (None if t is None else t.to(ctx.dtype) / GRADIENT_SCALE for t in grads[:2])
+        return grad_x, grad_w, sum_per_channel(grad) if ctx.has_bias else None, None, None, None, None
 
 
-def by_channel(made: Tensor) -> Tensor:
-    """Sum pictures to one number a channel, in two steps.
+fp16_conv: Callable[..., Tensor] = Fp16Conv.apply  # pyright: ignore
 
-    In one, MOON's step was compiled to a kernel of 145 us on an H200 (torch 2.11), FedAvg's to one of 11.
+
+def convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    w: Tensor,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    wanted: list[bool],
+) -> list[Tensor | None]:
+    """Return the gradients of a convolution's input, weights and bias, as far as wanted."""
+    sizes = ([w.shape[0]], list(stride), list(padding), list(dilation), False, [0, 0], groups)
+    backward: Any = torch.ops.aten.convolution_backward  # pyright: ignore[reportUnknownMemberType]
+    grads = backward(grad, x, w, *sizes, wanted)
+    return [grad if want else None for grad, want in zip(grads, wanted, strict=True)]
+
+
+def sum_per_channel(grad: Tensor) -> Tensor:
+    """Sum images to one number per channel, in two steps.
+
+    In one step, MOON's step was compiled to a kernel of 145 us on an H200 (torch 2.11), FedAvg's to one of 11 us.
     """
-    return made.sum((2, 3)).sum(0)
+    return grad.sum((2, 3)).sum(0)
 
 
-class HalfConvolutions(TorchFunctionMode):
-    """Lets the two-dimensional convolutions of any module run in fp16."""
+class Fp16Convolutions(TorchFunctionMode):
+    """Runs the two-dimensional convolutions of any module in fp16."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -73,9 +86,9 @@ def _conv2d(
 ) -> Tensor:
     if isinstance(padding, str) or input.dim() != 4:
         return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    return HalfConv.apply(input, weight, bias, pair(stride), pair(padding), pair(dilation), groups)  # type: ignore[return-value]
+    return fp16_conv(input, weight, bias, pair(stride), pair(padding), pair(dilation), groups)
 
 
 def pair(size: Any) -> tuple[int, int]:
-    """Read a size of a layer's height and width."""
+    """Read a size by height and width."""
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))

@@ -1,4 +1,4 @@
-"""Convolutions of frozen lanes with few channels: an operation of our own, since cuDNN copies around what is small."""
+"""Convolutions without gradients of lanes with few channels, for which cuDNN spends its time on copies."""
 
 import importlib.util
 from functools import cache
@@ -8,47 +8,48 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-THERE = importlib.util.find_spec("triton") is not None  # comes with torch where it comes with CUDA
-MOST = 160, 64  # numbers in a patch, and channels given: with more, cuDNN is faster
-BLOCK = 128  # places of the output that one program computes
+HAS_TRITON = importlib.util.find_spec("triton") is not None  # CUDA builds of torch install it
+MAX_PATCH_VALUES, MAX_OUT_CHANNELS = 160, 64  # with more, cuDNN is faster
+BLOCK_POSITIONS = 128  # output positions that one program of the kernel computes
 
 
-@torch.library.custom_op("moonfed::frozen_conv", mutates_args=())
-def frozen_conv(x: Tensor, w: Tensor, b: Tensor, stride: int, pad_high: int, pad_wide: int) -> Tensor:
-    """Convolve [lane, batch, in, height, width] with [lane, out, in, height, width]; nothing flows back."""
-    made = [F.conv2d(*lane, stride, (pad_high, pad_wide)) for lane in zip(x, w, b, strict=True)]
-    return torch.stack(made)
+@torch.library.custom_op("moonfed::inference_conv", mutates_args=())
+def inference_conv(x: Tensor, w: Tensor, b: Tensor, stride: int, pad_height: int, pad_width: int) -> Tensor:
+    """Convolve [lane, batch, in, height, width] with [lane, out, in, height, width]; no gradients."""
+    outs = [F.conv2d(*lane, stride, (pad_height, pad_width)) for lane in zip(x, w, b, strict=True)]
+    return torch.stack(outs)
 
 
-@frozen_conv.register_fake
-def _(x: Tensor, w: Tensor, b: Tensor, stride: int, pad_high: int, pad_wide: int) -> Tensor:
-    return x.new_empty(_shape(x, w, stride, pad_high, pad_wide))
+@inference_conv.register_fake  # pyright: ignore[reportUnknownMemberType]
+def _(x: Tensor, w: Tensor, b: Tensor, stride: int, pad_height: int, pad_width: int) -> Tensor:
+    return x.new_empty(_out_shape(x, w, stride, pad_height, pad_width))
 
 
-@frozen_conv.register_kernel("cuda")
-def _(x: Tensor, w: Tensor, b: Tensor, stride: int, pad_high: int, pad_wide: int) -> Tensor:
-    lanes, batch, out, down, across = _shape(x, w, stride, pad_high, pad_wide)
-    made = torch.empty(lanes, batch, out, down, across, dtype=x.dtype, device=x.device)
+@inference_conv.register_kernel("cuda")  # pyright: ignore[reportUnknownMemberType, reportUntypedFunctionDecorator]
+def _(x: Tensor, w: Tensor, b: Tensor, stride: int, pad_height: int, pad_width: int) -> Tensor:
+    lanes, batch, channels, height, width = _out_shape(x, w, stride, pad_height, pad_width)
+    out = torch.empty(lanes, batch, channels, height, width, dtype=x.dtype, device=x.device)
     w, b = w.contiguous(), b.contiguous()
-    places = batch * down * across
+    positions = batch * height * width
     with torch.cuda.device(x.device):
-        _kernel()[(-(-places // BLOCK), lanes)](
-            x, w, b, made, *x.stride(), x.shape[3], x.shape[4], places, down, across, pad_high, pad_wide,
-            IN=x.shape[2], OUT=out, HIGH=w.shape[3], WIDE=w.shape[4], STRIDE=stride,
-            WIDTH=max(16, 1 << (out - 1).bit_length()), BLOCK=BLOCK, PART=16, num_warps=4,
+        _kernel()[(-(-positions // BLOCK_POSITIONS), lanes)](
+            x, w, b, out, *x.stride(), x.shape[3], x.shape[4], positions, height, width, pad_height, pad_width,
+            IN=x.shape[2], OUT=channels, KERNEL_HEIGHT=w.shape[3], KERNEL_WIDTH=w.shape[4], STRIDE=stride,
+            OUT_PADDED=max(16, 1 << (channels - 1).bit_length()), BLOCK=BLOCK_POSITIONS, PART=16, num_warps=4,
         )  # fmt: skip
-    return made
+    return out
 
 
-def _shape(x: Tensor, w: Tensor, stride: int, pad_high: int, pad_wide: int) -> tuple[int, int, int, int, int]:
-    down = (x.shape[3] + 2 * pad_high - w.shape[3]) // stride + 1
-    across = (x.shape[4] + 2 * pad_wide - w.shape[4]) // stride + 1
-    return x.shape[0], x.shape[1], w.shape[1], down, across
+def _out_shape(x: Tensor, w: Tensor, stride: int, pad_height: int, pad_width: int) -> tuple[int, int, int, int, int]:
+    height = (x.shape[3] + 2 * pad_height - w.shape[3]) // stride + 1
+    width = (x.shape[4] + 2 * pad_width - w.shape[4]) // stride + 1
+    return x.shape[0], x.shape[1], w.shape[1], height, width
 
 
 @cache
 def _kernel() -> Any:
-    """Load the kernel when it is first needed: triton is not everywhere."""
-    from moonfed.engines.cuda.triton_conv import convolve
+    """Import the kernel when it is first needed: triton is not installed everywhere."""
+    from moonfed.engines.cuda import triton_conv
 
-    return convolve
+    kernel: Any = triton_conv.convolve  # pyright: ignore
+    return kernel

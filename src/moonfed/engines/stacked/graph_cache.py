@@ -1,5 +1,6 @@
-"""Steps taken often are written down once as flat lists of operations: the same bits without Python's share of them."""
+"""Caches FX traces of frequently executed steps to avoid Python overhead; results are bit-identical."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -8,54 +9,69 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.proxy import TraceError
 
 from moonfed.core.tree import leaves, tree_map
 
-AFTER = 200  # steps; writing one down takes a second and saves a few milliseconds each time
+logger = logging.getLogger(__name__)
+
+TRACE_AFTER_CALLS = 200  # a trace takes about a second and saves a few milliseconds per call
 
 
-class Traces:
-    """What an engine has written down."""
+class GraphCache:
+    """The traces of one engine."""
 
     def __init__(self) -> None:
-        self.taken: Counter[Hashable] = Counter()
-        self.written: dict[Hashable, tuple[GraphModule, Any] | None] = {}
+        self.calls: Counter[Hashable] = Counter()
+        self.graphs: dict[Hashable, tuple[GraphModule, Any] | None] = {}  # None: it cannot be traced
 
-    def run(self, key: Hashable, act: Callable[..., Any], trees: Any) -> Any:
-        """Do what act does to trees; key says everything that decides it but the shapes and numbers in them."""
+    def run(self, key: Hashable, function: Callable[..., Any], trees: Any) -> Any:
+        """Call a function on trees; key identifies everything that determines it except shapes and values."""
         flat = leaves(trees)
         key = key, tuple((leaf.shape, leaf.stride(), leaf.dtype) for leaf in flat)
-        self.taken[key] += 1
-        if self.taken[key] > AFTER and key not in self.written:
-            self.written[key] = _written_down(act, trees)
-        if (found := self.written.get(key)) is None:
-            return act(*trees)
-        graph, like = found
+        self.calls[key] += 1
+        if self.calls[key] > TRACE_AFTER_CALLS and key not in self.graphs:
+            self.graphs[key] = _try_trace(function, trees)
+        if (cached := self.graphs.get(key)) is None:
+            return function(*trees)
+        graph, template = cached
         with torch.no_grad():
-            return refilled(like, graph(*flat))
+            return fill_tree(template, graph(*flat))
 
 
-def flat_graph(act: Callable[..., Any], trees: Any) -> tuple[GraphModule, Any]:
-    """Trace a function of trees, gradients and all, to plain operations on a flat list of tensors."""
-    like: list[Any] = [None]
+def trace(function: Callable[..., Any], trees: Any) -> tuple[GraphModule, Any]:
+    """Trace a function of trees, its gradients included, to plain operations on a flat list of tensors.
 
-    def of_flat(*tensors: Tensor) -> list[Tensor]:
-        like[0] = act(*refilled(trees, tensors))
-        return leaves(like[0]) if like[0] is not None else []
+    Returns the graph and the tree that the function returned.
+    """
+    result: Any = None
 
-    graph = make_fx(of_flat)(*(leaf.clone() for leaf in leaves(trees)))
-    return graph, like[0]
+    def flat_function(*tensors: Tensor) -> list[Tensor]:
+        nonlocal result
+        result = function(*fill_tree(trees, tensors))
+        return leaves(result) if result is not None else []
 
-
-def refilled(tree: Any, tensors: Any) -> Any:
-    """Put other tensors in the places of a tree's."""
-    given = iter(tensors)
-    return tree_map(lambda _: next(given), tree)
+    graph = make_fx(flat_function)(*(leaf.clone() for leaf in leaves(trees)))
+    return graph, result
 
 
-def _written_down(act: Callable[..., Any], trees: Any) -> tuple[GraphModule, Any] | None:
+def fill_tree(tree: Any, tensors: Any) -> Any:
+    """Return a tree of the same structure with other tensors."""
+    remaining = iter(tensors)
+    return tree_map(lambda _: next(remaining), tree)
+
+
+def _try_trace(function: Callable[..., Any], trees: Any) -> tuple[GraphModule, Any] | None:
     try:
-        graph, like = flat_graph(act, trees)
-    except Exception:  # a net that decides by its numbers what to do, say: it goes on as it did
+        graph, result = trace(function, trees)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TraceError) as error:  # for example an operation that reads a value back
+        logger.info("steps are not traced: %s", first_line(error))
         return None
-    return graph, tree_map(lambda t: torch.empty(0), like)
+    return graph, tree_map(lambda t: torch.empty(0), result)
+
+
+def first_line(error: BaseException, limit: int = 160) -> str:
+    """Return the first line of an exception's message, or its type if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:limit]
