@@ -43,7 +43,7 @@ class Settings(TypedDict, total=False):
     engine: Literal["auto", "sequential", "stacked"]
     device: str
     threads: int
-    precision: Literal["auto", "fp32", "tf32", "fp16", "bf16"]
+    precision: Literal["auto", "fp32", "tf32", "fp16"]
     lanes: int
     compile: bool
     gamma: bool

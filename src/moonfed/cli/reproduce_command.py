@@ -39,7 +39,7 @@ def reproduce(
     ] = None,
     device: Annotated[str, typer.Option("--device", metavar="VALUE", help="auto, cpu, cuda or cuda:N")] = "auto",
     precision: Annotated[
-        str, typer.Option("--precision", metavar="VALUE", help="how a GPU multiplies: auto, fp32, tf32, fp16, bf16")
+        str, typer.Option("--precision", metavar="VALUE", help="numeric precision on GPUs: auto, fp32, tf32 or fp16")
     ] = "auto",
     resume: Annotated[
         bool, typer.Option("--resume", help="go on where a stopped command was; it always does, this says it aloud")

@@ -197,9 +197,9 @@ class RunSettings(Section):
         "auto", description="auto, cpu, cuda or cuda:N"
     )
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
-    precision: Literal["auto", "fp32", "tf32", "fp16", "bf16"] = Field(
+    precision: Literal["auto", "fp32", "tf32", "fp16"] = Field(
         "auto",
-        description="how a GPU multiplies: fp32, tf32, fp16, bf16; auto: fp16 for the cnn, else tf32",
+        description="numeric precision on GPUs: fp32, tf32 or fp16; auto: fp16 for the cnn, else tf32",
     )
     lanes: Annotated[int, Field(ge=0, le=100_000)] = Field(
         0, description="most parties trained at once by the stacked engine; 0: as many as pay and fit"
