@@ -1,24 +1,41 @@
-"""What a bench measures: how much work, how long each way took, and the ratios that follow."""
+"""What a bench measures: how much work it does, the time of each mode, and the ratios."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import torch
+
+from moonfed.engines.devices import is_gpu
+
+
+class Mode(NamedTuple):
+    """One way for the engine to do the work."""
+
+    way: str  # stacked, graphs or compiled
+    precision: str
+    compile: bool
+
+    @property
+    def name(self) -> str:
+        """The name by which a user selects the mode."""
+        return f"{self.way}-{self.precision}"
 
 
 class Profile(NamedTuple):
     """How much work is done to measure."""
 
     rows: int
-    check_epochs: int  # of the plain loop and of the check
+    check_epochs: int  # of the eager loop and of the check
     epochs: int  # of the engine's timing
     repeats: int
-    warm: int  # rounds before the engine is timed: on a CPU until steps of every width are written down
+    warm: int  # rounds before the engine is timed: on a CPU until steps of every width are traced
     trials: tuple[int, ...]
-    modes: tuple[tuple[str, str, bool], ...]  # name, precision, compiled
+    modes: tuple[Mode, ...]
 
 
 PROFILES = {
-    "cpu": Profile(2560, 3, 3, 5, 24, (1,), (("stacked", "fp32", False),)),
-    "cuda": Profile(
+    "cpu": Profile(2560, 3, 3, 5, 24, (1,), (Mode("stacked", "fp32", False),)),
+    "gpu": Profile(
         50_000,
         1,
         10,
@@ -26,19 +43,23 @@ PROFILES = {
         1,
         (1, 3),
         (
-            ("graphs", "fp32", False),
-            ("compiled", "fp32", True),
-            ("compiled", "tf32", True),
-            ("compiled", "fp16", True),
-            ("compiled", "bf16", True),
+            Mode("graphs", "fp32", False),
+            Mode("compiled", "fp32", True),
+            Mode("compiled", "tf32", True),
+            Mode("compiled", "fp16", True),
         ),
     ),
 }
 
 
+def profile_for(device: torch.device) -> Profile:
+    """Return the default profile of a device."""
+    return PROFILES["gpu" if is_gpu(device) else "cpu"]
+
+
 @dataclass(frozen=True)
 class Timing:
-    """One way of doing the work, and what it took."""
+    """How long the eager loop or the engine in one mode takes."""
 
     way: str
     algorithm: str
@@ -46,38 +67,38 @@ class Timing:
     trials: int
     precision: str
     us_per_party_step: float
-    times_as_fast_as_eager: float | None = None  # the plain loop in turn with this way, in one run
+    times_as_fast_as_eager: float | None = None  # timed in turn with the eager loop
     seconds_per_round_and_trial: float | None = None
     lanes: int | None = None
     peak_bytes: int | None = None
     gap_to_eager: float | None = None
-    each_time: tuple[float, ...] = ()  # times as fast as eager, repeat by repeat
+    each_time: tuple[float, ...] = ()  # times_as_fast_as_eager of each repeat
 
 
 @dataclass
-class Measured:
-    """All timings of a run, and their ratios."""
+class BenchResult:
+    """All timings of a bench, and their ratios."""
 
     machine: dict[str, Any]
     timings: list[Timing] = field(default_factory=list)
-    stopped: bool = False  # before all was timed
+    stopped: bool = False  # whether it was stopped before all modes were timed
 
-    def one(self, **wanted: Any) -> Timing | None:
+    def find(self, **properties: Any) -> Timing | None:
         """Find the timing with these properties."""
-        return next((t for t in self.timings if all(getattr(t, k) == v for k, v in wanted.items())), None)
+        return next((t for t in self.timings if all(getattr(t, k) == v for k, v in properties.items())), None)
 
     def ratios(self) -> dict[str, float]:
-        """Compare what was measured in this one run."""
-        found: dict[str, float] = {}
+        """Compute the ratios of timings of this one run."""
+        ratios: dict[str, float] = {}
         ours = [t for t in self.timings if t.way != "eager" and t.augmented]
         for name in ("moon", "fedavg"):
             mine = [t.times_as_fast_as_eager for t in ours if t.algorithm == name and t.times_as_fast_as_eager]
             if mine:
-                found[f"stacked_over_eager_{name}"] = max(mine)
-        if "stacked_over_eager_moon" in found:
-            found = {"stacked_over_eager": found["stacked_over_eager_moon"]} | found
+                ratios[f"stacked_over_eager_{name}"] = max(mine)
+        if "stacked_over_eager_moon" in ratios:
+            ratios = {"stacked_over_eager": ratios["stacked_over_eager_moon"]} | ratios
         pairs = [
-            (t, self.one(way=t.way, algorithm="fedavg", augmented=t.augmented, trials=t.trials, precision=t.precision))
+            (t, self.find(way=t.way, algorithm="fedavg", augmented=t.augmented, trials=t.trials, precision=t.precision))
             for t in self.timings
             if t.algorithm == "moon" and t.way != "eager"
         ]
@@ -85,8 +106,8 @@ class Measured:
             both = [(m, f) for m, f in pairs if f is not None and m.augmented == augmented]
             if both:
                 moon, fedavg = min(both, key=lambda pair: pair[0].us_per_party_step)
-                found[name] = moon.us_per_party_step - fedavg.us_per_party_step
-                found[name.replace("minus", "over").replace("_us", "")] = (
+                ratios[name] = moon.us_per_party_step - fedavg.us_per_party_step
+                ratios[name.replace("minus", "over").replace("_us", "")] = (
                     moon.us_per_party_step / fedavg.us_per_party_step
                 )
-        return found
+        return ratios

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from moonfed.bench.timing import Measured
+from moonfed.bench.timing import BenchResult
 from moonfed.report.by_party import AtParty
 from moonfed.report.summary import Summary, paired_difference
 from moonfed.training.config import Config
@@ -68,7 +68,7 @@ def _footnotes(found: Sequence[Summary]) -> str:
     return notes
 
 
-def bench_table(found: Measured) -> None:
+def bench_table(found: BenchResult) -> None:
     """Print what was timed, and the ratios."""
     machine = found.machine
     table = _table(title=f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}")

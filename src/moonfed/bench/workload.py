@@ -1,0 +1,69 @@
+"""The work that a bench times: trials on random images, and the jobs of one of their rounds."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from moonfed.core.seeds import generator
+from moonfed.data.dataset import Dataset, Recipe
+from moonfed.engines import EngineOptions, Job, nets_of, pick_engine
+from moonfed.training.config import Config, make_config
+from moonfed.training.loop import run_rounds
+from moonfed.training.network import build, net_spec
+from moonfed.training.resolve import resolve
+from moonfed.training.runner import make_jobs
+from moonfed.training.trial import RunContext, Trial, new_trial
+
+CIFAR_AUGMENTATION = Recipe(pad=4, reflect=True, flip=True)
+
+
+def random_images(rows: int, device: torch.device, augmented: bool) -> Dataset:
+    """Make random images with the shape and the classes of CIFAR-10: speed does not depend on their content."""
+    rng = generator(0, "bench", 0, 0)
+    tests = max(64, rows // 5)
+    images, test = (torch.from_numpy(rng.integers(0, 256, (n, 3, 32, 32), dtype="uint8")) for n in (rows, tests))
+    labels, test_labels = (torch.arange(n) % 10 for n in (rows, tests))
+    stats = (127.5, 127.5, 127.5), (73.9, 73.9, 73.9)
+    recipe = CIFAR_AUGMENTATION if augmented else Recipe()
+    return Dataset("noise", images, labels, test, test_labels, 10, *stats, recipe, 64).to(device)
+
+
+def make_context(data: Dataset, options: EngineOptions) -> RunContext:
+    """Set up the network and the stacked engine."""
+    nets = nets_of(build(net_spec(resolve(_config("fedavg", 0, 1), data), data)).to(data.inputs.device))
+    return RunContext(data, nets, pick_engine("stacked", nets, data, options))
+
+
+def after_first_round(algorithm: str, context: RunContext, trials: int, epochs: int, **split: Any) -> list[Trial]:
+    """Set trials up and run their first round; only then does MOON have a previous model to contrast with."""
+    configs = [_config(algorithm, seed, epochs, **split) for seed in range(trials)]
+    return run_rounds([new_trial(resolve(config, context.data), context) for config in configs], context)
+
+
+def _config(algorithm: str, seed: int, epochs: int, **split: Any) -> Config:
+    split = {"dataset": "cifar10", "floor": 64, "beta": 0.5, "partition_seed": 0} | split
+    rule: dict[str, Any] = {"name": algorithm} | ({"mu": 5.0} if algorithm == "moon" else {})
+    train = {"epochs": epochs, "rounds": 1}
+    return make_config({"data": split, "algorithm": rule, "train": train, "run": {"seed": seed}})
+
+
+def run_whole_round(trials: list[Trial], context: RunContext) -> None:
+    """Run one more round of every trial, with aggregation and evaluation."""
+    run_rounds([_with_rounds(trial, trial.round + 1) for trial in trials], context)
+
+
+def _with_rounds(trial: Trial, rounds: int) -> Trial:
+    train = trial.config.train.model_copy(update={"rounds": rounds})
+    return replace(trial, spec=replace(trial.spec, config=trial.config.model_copy(update={"train": train})))
+
+
+def all_jobs(trials: list[Trial], context: RunContext) -> list[Job]:
+    """List the jobs of every trial's next round."""
+    return [job for trial in trials for job in make_jobs(trial, context)]
+
+
+def step_count(jobs: Sequence[Job]) -> int:
+    """Count the party-steps of jobs."""
+    return sum(len(job.plan.rows) for job in jobs)
