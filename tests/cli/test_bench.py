@@ -1,6 +1,7 @@
-"""moonfed bench times nothing that does not end where the plain loop ends."""
+"""moonfed bench reports no timing of an engine that does not end where the eager loop ends."""
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,21 +9,23 @@ import pytest
 import torch
 from commands import moonfed
 
-from moonfed.bench import speed
-from moonfed.bench.speed import measure, pictures
-from moonfed.bench.timing import Profile
+from moonfed.bench.baseline import make_baseline
+from moonfed.bench.speed import measure, time_mode
+from moonfed.bench.timing import Mode, Profile
+from moonfed.bench.workload import random_images
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import scale
 from moonfed.engines import EngineOptions, nets_of
 from moonfed.engines.sequential import Sequential
 
-TINY = Profile(1280, 1, 1, 1, 1, (1,), (("stacked", "fp32", False),))
+STACKED = Mode("stacked", "fp32", False)
+TINY = Profile(1280, 1, 1, 1, 1, (1,), (STACKED,))
 CPU = torch.device("cpu")
 
 
-def test_a_bench_reports_both_ways_their_ratio_and_how_near_they_ended():
-    said: list[str] = []
-    found = measure(CPU, said.append, lanes=[2], profile=TINY)
+def test_a_bench_reports_eager_loop_and_engine_with_ratio_and_difference(caplog):
+    caplog.set_level(logging.INFO, "moonfed")
+    found = measure(CPU, lanes=[2], profile=TINY)
     assert {(t.way, t.algorithm, t.augmented) for t in found.timings} == {
         *(("eager", name, True) for name in ("moon", "fedavg")),
         *(("stacked", name, augmented) for name in ("moon", "fedavg") for augmented in (True, False)),
@@ -30,50 +33,61 @@ def test_a_bench_reports_both_ways_their_ratio_and_how_near_they_ended():
     }
     assert all(t.us_per_party_step > 0 for t in found.timings)
     ours = [t for t in found.timings if t.way != "eager"]
-    assert all(t.gap_to_eager is not None and 0 <= t.gap_to_eager < 2e-3 for t in ours), "all that is timed is checked"
+    assert all(t.gap_to_eager is not None and 0 <= t.gap_to_eager < 2e-3 for t in ours), "every timing is checked"
     assert all(t.lanes is not None and t.lanes >= 1 for t in ours)
     ratios = found.ratios()
     assert ratios["stacked_over_eager"] == ratios["stacked_over_eager_moon"] == found.timings[1].times_as_fast_as_eager
-    moon, fedavg = (found.one(way="stacked", algorithm=name, augmented=True) for name in ("moon", "fedavg"))
+    moon, fedavg = (found.find(way="stacked", algorithm=name, augmented=True) for name in ("moon", "fedavg"))
     assert moon is not None
     assert fedavg is not None
     assert ratios["moon_minus_fedavg_us"] == moon.us_per_party_step - fedavg.us_per_party_step
     assert "moon_over_fedavg_without_augmentation" in ratios
-    assert said[0] == "eager, moon"
+    assert caplog.messages[0] == "eager, moon"
 
 
-def test_no_speed_is_reported_of_an_engine_that_ends_elsewhere():
-    data = pictures(TINY.rows, CPU, True)
-    plain = speed._plain("fedavg", data, TINY)
-    elsewhere = replace(plain, ends=[end._replace(weights=scale(end.weights, 1.01)) for end in plain.ends])
-    with pytest.raises(RunFailed, match="no speed is reported"):
-        speed._timing("stacked", "fedavg", data, 1, EngineOptions(), TINY, elsewhere)
-    last = replace(plain, ends=[*plain.ends[:-1], elsewhere.ends[-1]])
-    with pytest.raises(RunFailed, match="no speed is reported"):  # three trials in one stack are checked, too
-        speed._timing("stacked", "fedavg", data, 3, EngineOptions(), TINY, last)
+def test_no_timing_is_reported_of_an_engine_that_ends_elsewhere():
+    data = random_images(TINY.rows, CPU, True)
+    baseline = make_baseline("fedavg", data, TINY.check_epochs)
+    elsewhere = replace(baseline, ends=[end._replace(weights=scale(end.weights, 1.01)) for end in baseline.ends])
+    with pytest.raises(
+        RunFailed, match=r"relative difference to the eager loop is .* \(tolerance 0.002\); timing discarded"
+    ):
+        time_mode(STACKED, "fedavg", data, 1, TINY, elsewhere)
+    last = replace(baseline, ends=[*baseline.ends[:-1], elsewhere.ends[-1]])
+    with pytest.raises(
+        RunFailed, match=r"relative difference to the eager loop is .* \(tolerance 0.002\); timing discarded"
+    ):  # three trials in one stack are checked, too
+        time_mode(STACKED, "fedavg", data, 3, TINY, last)
 
 
-def test_a_bench_that_is_stopped_returns_what_it_has_timed():
-    said: list[str] = []
+def test_a_bench_that_is_stopped_returns_its_timings_until_then(caplog):
+    class Stop(logging.Handler):
+        lines = 0
 
-    def stop(line: str) -> None:
-        said.append(line)
-        if len(said) == 3:
-            raise KeyboardInterrupt
+        def emit(self, record: logging.LogRecord) -> None:
+            self.lines += 1
+            if self.lines == 3:
+                raise KeyboardInterrupt
 
-    found = measure(CPU, stop, profile=TINY)
+    caplog.set_level(logging.INFO, "moonfed.bench")
+    handler, logger = Stop(), logging.getLogger("moonfed.bench")
+    logger.addHandler(handler)
+    try:
+        found = measure(CPU, profile=TINY)
+    finally:
+        logger.removeHandler(handler)
     assert found.stopped
     assert [(t.way, t.algorithm) for t in found.timings] == [("eager", "moon"), ("stacked", "moon")]
 
 
 @pytest.mark.parametrize("name", ["moon", "fedavg"])
-def test_the_plain_loop_ends_where_the_reference_engine_ends(name):
-    data = pictures(TINY.rows, CPU, True)
-    plain = speed._plain(name, data, TINY)
-    done = Sequential(nets_of(plain.model), data, EngineOptions()).run_cohort(plain.jobs)
-    assert speed._gap(plain, [result.upload.delta for result in done]) < 2e-3
+def test_the_eager_loop_ends_where_the_reference_engine_ends(name):
+    data = random_images(TINY.rows, CPU, True)
+    baseline = make_baseline(name, data, TINY.check_epochs)
+    done = Sequential(nets_of(baseline.model), data, EngineOptions()).run_cohort(baseline.jobs)
+    assert baseline.relative_difference([result.upload.delta for result in done]) < 2e-3
     elsewhere = [scale(result.upload.delta, 1.01) for result in done]
-    assert speed._gap(plain, elsewhere) > 2e-3
+    assert baseline.relative_difference(elsewhere) > 2e-3
 
 
 def test_bench_refuses_what_it_does_not_know():

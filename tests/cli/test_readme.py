@@ -8,7 +8,7 @@ import pytest
 from test_own_docs import PREPARE
 from test_own_docs import run as run_block
 
-from moonfed.bench.speed import PROFILES
+from moonfed.bench.timing import PROFILES
 from moonfed.cli.main import _main
 from moonfed.data import DATASETS
 from moonfed.experiments.tasks import TASKS

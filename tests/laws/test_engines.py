@@ -45,17 +45,17 @@ def test_stacked_equals_sequential_for_a_resnet_with_batchnorm(float64, name):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", ["moon", "fedprox", "scaffold"])
 @pytest.mark.parametrize(("encoder", "data"), [("text", some_texts()), ("sound", some_sounds())])
-def test_stacked_equals_sequential_for_texts_and_sounds_side_by_side(float64, caplog, encoder, data, name, norm):
+def test_stacked_equals_sequential_for_texts_and_audio(float64, caplog, encoder, data, name, norm):
     config = settings(name, model__model=encoder, model__norm=norm, train__rounds=2)
     one = run_one(config, "sequential", data)
     with caplog.at_level(logging.INFO, "moonfed.engines"):
         two = run_one(config, "stacked", data)
     assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-10
-    assert not [r for r in caplog.records if r.name.startswith("moonfed.engines")], "the parties trained side by side"
+    assert not [r for r in caplog.records if r.name.startswith("moonfed.engines")], "the parties trained in one stack"
 
 
 @pytest.mark.parametrize(("encoder", "data"), [("text", some_texts(600)), ("sound", some_sounds(600))])
-def test_texts_and_sounds_are_learnt(encoder, data):
+def test_texts_and_audio_are_learnt(encoder, data):
     config = settings("moon", model__model=encoder, data__partition="iid", train__epochs=6, train__lr=0.01)
     _, (rows,) = trained(config, "stacked", data)
     blind = float(torch.bincount(data.test_labels).max() / len(data.test_labels))
@@ -63,7 +63,7 @@ def test_texts_and_sounds_are_learnt(encoder, data):
 
 
 @pytest.mark.parametrize("name", ["moon", "scaffold", "solo"])
-def test_trials_that_share_a_stack_do_not_touch_each_other(float64, name):
+def test_trials_that_share_a_stack_do_not_affect_each_other(float64, name):
     configs = [settings(name, run__seed=seed, train__rounds=2) for seed in (0, 1, 2)]
     together, _ = trained(configs, "stacked")
     for config, trial in zip(configs, together, strict=True):
@@ -80,7 +80,7 @@ def test_a_grid_of_float_settings_runs_as_one_stack(float64):
     assert gap(together[0].state, together[1].state) > 1e-4
 
 
-def test_different_algorithms_in_one_group_are_stacked_apart(float64):
+def test_different_algorithms_in_one_group_have_separate_stacks(float64):
     group = [settings(name, train__rounds=2) for name in ("fedavg", "moon", "fedprox", "solo", "centralised")]
     together, _ = trained(group, "stacked")
     for config, trial in zip(group, together, strict=True):
@@ -124,7 +124,7 @@ def test_a_lane_longer_than_a_chunk_sees_every_step_of_its_plan():
 
 
 @pytest.mark.parametrize(("encoder", "lanes"), [("cnn", 0), ("resnet18", 1)])
-def test_auto_stacks_small_nets_and_takes_large_ones_in_turn(encoder, lanes):
+def test_auto_stacks_small_nets_and_trains_large_ones_one_after_the_other(encoder, lanes):
     bench = context_for(settings("fedavg", model__model=encoder))
     engine = pick_engine("auto", bench.nets, bench.data, EngineOptions())
     assert isinstance(engine, Stacked)

@@ -1,4 +1,4 @@
-"""Layers of lanes side by side give what each lane gives by itself, in every layout."""
+"""Layers of stacked lanes give what each lane gives by itself, in every layout."""
 
 import pytest
 import torch
@@ -7,10 +7,12 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from moonfed.core.seeds import torch_seeded
-from moonfed.engines.cuda.fp16_conv import HalfConvolutions
-from moonfed.engines.stacked.layout import BF16, CPU, FP16, GPU, TF32, SideBySide
+from moonfed.engines.cuda.fp16_conv import Fp16Convolutions
+from moonfed.engines.stacked.layout import CPU_LAYOUT, FP16_LAYOUT, FP32_LAYOUT, TF32_LAYOUT
+from moonfed.engines.stacked.stacked_ops import StackedOps
 
 LANES = 3
+LAYOUTS = [CPU_LAYOUT, FP32_LAYOUT, TF32_LAYOUT, FP16_LAYOUT._replace(fp16=False)]
 
 
 class Layers(nn.Module):
@@ -30,7 +32,7 @@ class Layers(nn.Module):
         return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
-@pytest.mark.parametrize("layout", [CPU, GPU, TF32, BF16])
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups", "bias"), [(1, 0, 1, 1, True), (2, 1, 2, 2, False), (1, 2, 1, 1, False)]
 )
@@ -45,7 +47,7 @@ def test_a_net_of_lanes_gives_each_lane_its_own_output_and_gradient(layout, stri
     def out(own: dict[str, torch.Tensor], kept: dict[str, torch.Tensor], seen: torch.Tensor) -> torch.Tensor:
         return functional_call(nets[0], (own, {k: v.clone() for k, v in kept.items()}), (seen,))
 
-    together = SideBySide(layout).each(out)(weights, buffers, x)
+    together = StackedOps(layout).vectorize(out)(weights, buffers, x)
     grads = torch.autograd.grad(together.square().sum(), list(weights.values()))
     for lane, net in enumerate(nets):
         alone = net(x[lane])
@@ -66,10 +68,10 @@ def test_convolutions_in_fp16_are_off_by_its_rounding_alone_forwards_and_backwar
 
     exact = [net(lane) for lane in x]
     wanted = [torch.autograd.grad(made.square().sum() * small, list(net.parameters())) for made in exact]
-    in_lanes = SideBySide(FP16).each(out)(own, x)
+    in_lanes = StackedOps(FP16_LAYOUT).vectorize(out)(own, x)
     found = torch.autograd.grad(in_lanes.square().sum() * small, list(own.values()))
     for lane in range(LANES):
-        with HalfConvolutions():
+        with Fp16Convolutions():
             alone = net(x[lane])
         back = torch.autograd.grad(alone.square().sum() * small, list(net.parameters()))
         for made in (in_lanes[lane], alone):
@@ -80,22 +82,22 @@ def test_convolutions_in_fp16_are_off_by_its_rounding_alone_forwards_and_backwar
             assert (other - right).norm() / right.norm() < 2**-8
 
 
-@pytest.mark.parametrize("layout", [CPU, GPU, TF32, BF16])
-def test_lanes_may_share_a_picture_or_a_weight(layout):
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_lanes_may_share_an_image_or_a_weight(layout):
     with torch_seeded(0, "lanes", "shared"):
         x, w = torch.randn(4, 3, 9, 9), torch.randn(LANES, 6, 3, 3, 3)
-    lanes = SideBySide(layout)
-    shown = lanes.each(lambda own: F.conv2d(x, own))(w)
+    ops = StackedOps(layout)
+    shown = ops.vectorize(lambda own: F.conv2d(x, own))(w)
     assert torch.allclose(shown, torch.stack([F.conv2d(x, own) for own in w]), atol=1e-4)
     many = torch.stack([x, x + 1])
-    with lanes:
+    with ops:
         same = vmap(lambda seen: F.conv2d(seen, w[0]))(many)
     assert torch.allclose(same, torch.stack([F.conv2d(seen, w[0]) for seen in many]), atol=1e-4)
 
 
-@pytest.mark.parametrize("layout", [CPU, GPU])
-def test_pictures_laid_for_a_layout_are_the_same_pictures(layout):
+@pytest.mark.parametrize("layout", [CPU_LAYOUT, FP32_LAYOUT])
+def test_images_arranged_for_a_layout_are_the_same_images(layout):
     pixels = torch.arange(2 * 3 * 4 * 3 * 5 * 5).reshape(2, 3, 4, 3, 5, 5)
-    laid = SideBySide(layout).lay(pixels)
-    assert torch.equal(laid, pixels)
-    assert laid.stride() != pixels.stride()
+    arranged = StackedOps(layout).arrange(pixels)
+    assert torch.equal(arranged, pixels)
+    assert arranged.stride() != pixels.stride()

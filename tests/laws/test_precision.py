@@ -1,4 +1,4 @@
-"""How exactly a GPU multiplies: who chooses it, what it touches, and what is written down of it."""
+"""Numeric precision on GPUs: who chooses it, what it changes, and what is recorded."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import torch
 from worlds import context_for, gap, same_bits, settings
 
 from moonfed.engines import EngineOptions, Nets, nets_of, pick_engine, pick_precision
-from moonfed.engines.cuda.precision import in_precision, numerics
+from moonfed.engines.cuda.precision import numeric_precision, with_precision
 from moonfed.engines.stacked.stacked_engine import Stacked
 from moonfed.models import EncoderSpec, Model
 from moonfed.models.cnn import Cnn
@@ -16,25 +16,25 @@ from moonfed.training import setup
 from moonfed.training.resolve import resolve
 
 
-def test_precision_is_set_for_the_engine_alone_and_put_back():
+def test_precision_is_set_for_the_engine_alone_and_restored():
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    for precision, expected in (("fp32", False), ("tf32", True), ("bf16", True)):
-        with numerics(precision):
+    for precision, expected in (("fp32", False), ("tf32", True), ("fp16", True)):
+        with numeric_precision(precision):
             assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == expected
     assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
 
 
-def test_bf16_works_in_bf16_and_gives_32_bits_without_touching_the_net_it_was_given():
+def test_fp16_rounds_convolutions_returns_32_bits_and_leaves_the_given_net_alone():
     nets = nets_of(Model(Cnn(EncoderSpec((1, 8, 8))), 10, 16))
     x = torch.rand(4, 1, 8, 8)
-    exact, half = nets.inference(x), in_precision(nets, "fp16").inference(x)
+    exact, half = nets.inference(x), with_precision(nets, "fp16").inference(x)
     assert {part.dtype for part in half} == {torch.float32}
     assert 0 < gap(exact, half) < 0.05
     assert same_bits(exact, nets.inference(x))
-    assert in_precision(nets, "tf32") is nets
+    assert with_precision(nets, "tf32") is nets
 
 
-def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for(caplog):
+def test_a_cpu_has_one_precision_and_warns_if_another_is_asked_for(caplog):
     bench = context_for(settings("fedavg"))
     for precision, words in (("auto", []), ("fp32", []), ("fp16", ["precision fp16 needs a GPU; using fp32"])):
         caplog.clear()
@@ -45,7 +45,7 @@ def test_a_cpu_has_one_precision_and_says_so_if_another_is_asked_for(caplog):
     assert resolve(settings("fedavg", run__precision="fp16"), bench.data).run.precision == "fp32", "what is recorded"
 
 
-def test_a_gpu_takes_the_fastest_precision_that_a_net_was_seen_to_lose_nothing_by_unless_one_is_asked_for():
+def test_auto_picks_the_fastest_precision_that_was_tested_for_the_encoder():
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     for encoder, fastest in (("cnn", "fp16"), ("resnet50", "tf32"), (None, "tf32")):
         assert pick_precision("auto", gpu, encoder) == fastest
@@ -57,7 +57,7 @@ def test_a_gpu_takes_the_fastest_precision_that_a_net_was_seen_to_lose_nothing_b
 @pytest.mark.parametrize(
     ("encoder", "asked", "found"), [("cnn", "auto", "fp16"), ("mlp", "auto", "tf32"), ("cnn", "fp32", "fp32")]
 )
-def test_a_run_is_carried_out_in_the_precision_that_it_records(monkeypatch, encoder, asked, found):
+def test_a_run_is_executed_in_the_precision_that_it_records(monkeypatch, encoder, asked, found):
     given: list[str] = []
 
     def as_on_a_gpu(name: str, device: torch.device, of: str) -> str:

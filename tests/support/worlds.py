@@ -1,6 +1,6 @@
 """Tiny federations for the tests: real digits, a few parties, the real loop."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from moonfed.core.seeds import generator
 from moonfed.core.tree import leaves
 from moonfed.data.catalog.digits import digits
 from moonfed.data.dataset import Dataset
-from moonfed.engines import ENGINES, EngineOptions, nets_of
+from moonfed.engines import ENGINES, Engine, EngineOptions, Nets, nets_of
 from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.config import Config, make_config
 from moonfed.training.loop import run_rounds
@@ -109,6 +109,15 @@ def trained(
 def run_one(config: Config, engine: str = "sequential", data: Dataset | None = None) -> Trial:
     """Run one config to its end."""
     (trial,), _ = trained(config, engine, data)
+    assert trial.failure is None
+    return trial
+
+
+def run_with(config: Config, make_engine: Callable[[Nets, Dataset], Engine], data: Dataset | None = None) -> Trial:
+    """Run one config to its end with an engine made of networks and data."""
+    context = context_for(config, "sequential", data)
+    context = context._replace(engine=make_engine(context.nets, context.data))
+    (trial,), _ = run([new_trial(resolve(config, context.data), context)], context)
     assert trial.failure is None
     return trial
 
