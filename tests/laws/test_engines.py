@@ -51,7 +51,7 @@ def test_stacked_equals_sequential_for_texts_and_audio(float64, caplog, encoder,
     with caplog.at_level(logging.INFO, "moonfed.engines"):
         two = run_one(config, "stacked", data)
     assert gap((one.state, one.memory), (two.state, two.memory)) < 1e-10
-    assert not [r for r in caplog.records if r.name.startswith("moonfed.engines")], "the parties trained side by side"
+    assert not [r for r in caplog.records if r.name.startswith("moonfed.engines")], "the parties trained in one stack"
 
 
 @pytest.mark.parametrize(("encoder", "data"), [("text", some_texts(600)), ("sound", some_sounds(600))])

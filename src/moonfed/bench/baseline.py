@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from moonfed.bench.eager_loop import eager_round
@@ -15,7 +14,7 @@ from moonfed.core.tree import norm, sub
 from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.dataset import Dataset
 from moonfed.engines import EngineOptions, Job, numeric_precision
-from moonfed.engines.devices import synchronise
+from moonfed.engines.devices import Device, synchronise
 from moonfed.training.network import build
 from moonfed.training.trial import Trial
 
@@ -73,7 +72,7 @@ def run_baseline(trial: Trial, data: Dataset, jobs: list[Job]) -> EagerBaseline:
         return EagerBaseline(model, data, jobs, eager_round(model, data, jobs))
 
 
-def seconds(device: torch.device, action: Callable[[], Any]) -> float:
+def seconds(device: Device, action: Callable[[], Any]) -> float:
     """Return the seconds that an action takes."""
     began = time.perf_counter()
     action()

@@ -20,14 +20,14 @@ from moonfed.bench.workload import (
 )
 from moonfed.data.dataset import Dataset
 from moonfed.engines import EngineOptions
-from moonfed.engines.devices import device_name, peak_memory, release_memory, reset_peak_memory, thread_count
+from moonfed.engines.devices import Device, device_name, peak_memory, release_memory, reset_peak_memory, thread_count
 from moonfed.training.trial import RunContext
 
 logger = logging.getLogger(__name__)
 
 
 def measure(
-    device: torch.device,
+    device: Device,
     only: Sequence[str] = (),
     lanes: Sequence[int] = (),
     profile: Profile | None = None,
@@ -106,7 +106,7 @@ def time_mode(
     )
 
 
-def _time_width(mode: Mode, width: int, device: torch.device) -> Timing:
+def _time_width(mode: Mode, width: int, device: Device) -> Timing:
     """Time as many parties of equal size as there are lanes."""
     logger.info("%s %s, moon, %d lanes", mode.way, mode.precision, width)
     data = random_images(width * 640, device, augmented=True)
@@ -128,7 +128,7 @@ def _lanes_used(context: RunContext) -> int | None:
     return getattr(context.engine, "width", None)
 
 
-def _machine(device: torch.device) -> dict[str, Any]:
+def _machine(device: Device) -> dict[str, Any]:
     return {
         "device": device_name(device),
         "threads": thread_count(),

@@ -3,9 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
-
-from moonfed.engines.devices import is_gpu
+from moonfed.engines.devices import Device, is_gpu
 
 
 class Mode(NamedTuple):
@@ -52,7 +50,7 @@ PROFILES = {
 }
 
 
-def profile_for(device: torch.device) -> Profile:
+def profile_for(device: Device) -> Profile:
     """Return the default profile of a device."""
     return PROFILES["gpu" if is_gpu(device) else "cpu"]
 

@@ -9,6 +9,7 @@ import torch
 from moonfed.core.seeds import generator
 from moonfed.data.dataset import Dataset, Recipe
 from moonfed.engines import EngineOptions, Job, nets_of, pick_engine
+from moonfed.engines.devices import Device
 from moonfed.training.config import Config, make_config
 from moonfed.training.loop import run_rounds
 from moonfed.training.network import build, net_spec
@@ -19,7 +20,7 @@ from moonfed.training.trial import RunContext, Trial, new_trial
 CIFAR_AUGMENTATION = Recipe(pad=4, reflect=True, flip=True)
 
 
-def random_images(rows: int, device: torch.device, augmented: bool) -> Dataset:
+def random_images(rows: int, device: Device, augmented: bool) -> Dataset:
     """Make random images with the shape and the classes of CIFAR-10: speed does not depend on their content."""
     rng = generator(0, "bench", 0, 0)
     tests = max(64, rows // 5)

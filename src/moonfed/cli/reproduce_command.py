@@ -39,8 +39,7 @@ def reproduce(
     ] = None,
     device: Annotated[str, typer.Option("--device", metavar="VALUE", help="auto, cpu, cuda or cuda:N")] = "auto",
     precision: Annotated[
-        str,
-        typer.Option("--precision", metavar="VALUE", help="numeric precision on GPUs: auto, fp32, tf32, fp16, bf16"),
+        str, typer.Option("--precision", metavar="VALUE", help="numeric precision on GPUs: auto, fp32, tf32 or fp16")
     ] = "auto",
     figures: Annotated[
         bool, typer.Option("--figures", help="also write every figure of the page as SVG, PDF and PNG")

@@ -8,7 +8,7 @@ import torch
 
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import Engine, EngineOptions, Job, JobResult, Nets, nets_of
-from moonfed.engines.cuda.precision import PRECISIONS, numeric_precision
+from moonfed.engines.cuda.precision import PRECISIONS, numeric_precision, overflow_hint
 from moonfed.engines.devices import is_gpu, pick_device
 from moonfed.engines.sequential import Sequential
 from moonfed.engines.stacked.stacked_engine import Stacked
@@ -51,6 +51,7 @@ __all__ = [
     "Nets",
     "nets_of",
     "numeric_precision",
+    "overflow_hint",
     "pick_device",
     "pick_engine",
     "pick_precision",

@@ -6,8 +6,13 @@ import torch
 
 from moonfed.core.errors import UserError
 
+Device = torch.device
 
-def pick_device(name: str) -> torch.device:
+EVALUATION_ROWS = 1000  # rows per forward pass
+SMALL_MODEL_WEIGHTS = 1_000_000  # a GPU takes ten times as many rows at once through a smaller model
+
+
+def pick_device(name: str) -> Device:
     """Turn a device setting into a device that this machine has; auto is the GPU if there is one."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
@@ -19,24 +24,24 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def is_gpu(device: torch.device) -> bool:
+def is_gpu(device: Device) -> bool:
     """Whether a device computes while this process does something else."""
     return device.type == "cuda"
 
 
-def gpu_name(device: torch.device | None = None) -> str | None:
+def gpu_name(device: Device | None = None) -> str | None:
     """Return the name of a GPU, the default one unless given; None if there is none or the device is a CPU."""
     if not torch.cuda.is_available() or (device is not None and not is_gpu(device)):
         return None
     return torch.cuda.get_device_name(device)
 
 
-def device_name(device: torch.device) -> str:
+def device_name(device: Device) -> str:
     """Return the name of the GPU or of the processor."""
     return gpu_name(device) or platform.processor() or platform.machine()
 
 
-def synchronise(device: torch.device) -> None:
+def synchronise(device: Device) -> None:
     """Wait until a device has finished its work, so that a clock may be read."""
     if is_gpu(device):
         torch.cuda.synchronize(device)
@@ -53,13 +58,13 @@ def thread_count() -> int:
     return torch.get_num_threads()
 
 
-def release_memory(device: torch.device) -> None:
+def release_memory(device: Device) -> None:
     """Return unused memory of a GPU to the system."""
     if is_gpu(device):
         torch.cuda.empty_cache()
 
 
-def reset_peak_memory(device: torch.device) -> int:
+def reset_peak_memory(device: Device) -> int:
     """Start to record the peak memory of a GPU; returns the bytes in use now, 0 on a CPU."""
     if not is_gpu(device):
         return 0
@@ -68,12 +73,17 @@ def reset_peak_memory(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device)
 
 
-def peak_memory(device: torch.device) -> int:
+def peak_memory(device: Device) -> int:
     """Return the most bytes of a GPU in use since reset_peak_memory, 0 on a CPU."""
     return torch.cuda.max_memory_allocated(device) if is_gpu(device) else 0
 
 
-def free_memory(device: torch.device) -> int:
+def free_memory(device: Device) -> int:
     """Return the bytes that can still be allocated on a GPU."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def evaluation_rows(weights: int, device: Device) -> int:
+    """Return how many rows to run at once through a model with this many weights."""
+    return 10 * EVALUATION_ROWS if is_gpu(device) and weights < SMALL_MODEL_WEIGHTS else EVALUATION_ROWS
