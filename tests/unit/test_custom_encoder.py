@@ -32,7 +32,7 @@ def bench_of(
 def run_own(
     encoder: Any, engine: str, algorithm: str = "moon", say: Callable[[str], None] = print, **changes: Any
 ) -> tuple[Trial, list[RoundRecord]]:
-    """Run a tiny federation with an encoder of one's own."""
+    """Run a tiny federation with a custom encoder."""
     bench = bench_of(encoder, engine, say)
     config = settings(algorithm, **{"model__model": "auto", "train__rounds": 2, "run__engine": engine} | changes)
     trial, rows = set_up(resolve(config, bench.data, bench.own), bench), list[RoundRecord]()
@@ -43,7 +43,7 @@ def run_own(
 
 @pytest.mark.parametrize("algorithm", ["moon", "scaffold", "fedprox"])
 @pytest.mark.parametrize("name", ALL)
-def test_stacked_equals_sequential_for_an_encoder_of_ones_own(float64: None, name: str, algorithm: str) -> None:
+def test_stacked_equals_sequential_for_a_custom_encoder(float64: None, name: str, algorithm: str) -> None:
     said: list[str] = []
     one, rows_one = run_own(ALL[name], "sequential", algorithm)
     two, rows_two = run_own(ALL[name], "stacked", algorithm, said.append)
