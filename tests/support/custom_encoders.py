@@ -41,7 +41,7 @@ def dropout(shape):
 
 
 class Recurrent(nn.Module):
-    """An LSTM that reads a picture row by row."""
+    """An LSTM that reads an image row by row."""
 
     def __init__(self, shape, dropout: float = 0.0):
         super().__init__()
@@ -52,7 +52,7 @@ class Recurrent(nn.Module):
 
 
 class Attentive(nn.Module):
-    """A transformer over the rows of a picture; its features are not flat."""
+    """A transformer over the rows of an image; its features are not flat."""
 
     scale: Tensor
 

@@ -164,7 +164,7 @@ def test_a_label_or_party_that_does_not_occur_in_training_is_named_with_its_plac
 
 def test_an_unreadable_image_is_named(place: Path):
     write_images(place / "shades")
-    (place / "shades" / "dark" / "broken.png").write_bytes(b"no picture")
+    (place / "shades" / "dark" / "broken.png").write_bytes(b"no image")
     whole = (place / "shades" / "dark" / "0.png").read_bytes()
     (place / "shades" / "dark" / "cut.png").write_bytes(whole[:-20])
     (place / "shades" / "dark" / "notes.txt").write_bytes(b"x")

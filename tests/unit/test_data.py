@@ -71,7 +71,7 @@ RECIPES += [Recipe(4, False, True, 15.0), Recipe(2, True, False, 90.0), Recipe(r
 @pytest.mark.parametrize("shape", [(12, 10), (32, 32)])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_augmentation_equals_padding_cropping_flipping_and_rotating_one_by_one(recipe, shape):
-    """The reference: NumPy pads, slices and mirrors one picture at a time, PIL rotates it."""
+    """The reference: NumPy pads, slices and mirrors one image at a time, PIL rotates it."""
     height, width = shape
     images = np.random.default_rng(0).integers(1, 256, size=(40, 3, *shape), dtype=np.uint8)
     labels = torch.arange(40)
@@ -86,10 +86,10 @@ def test_augmentation_equals_padding_cropping_flipping_and_rotating_one_by_one(r
             row, (top, left) = int(plan.rows[s, b]), plan.crops[s, b].tolist()
             pad = ((0, 0), (recipe.pad, recipe.pad), (recipe.pad, recipe.pad))
             padded = np.pad(images[row], pad, mode="reflect" if recipe.reflect else "constant")
-            picture = padded[:, top : top + height, left : left + width]
+            image = padded[:, top : top + height, left : left + width]
             if plan.flips[s, b]:
-                picture = picture[:, :, ::-1]
-            turned = Image.fromarray(np.ascontiguousarray(picture.transpose(1, 2, 0))).rotate(
+                image = image[:, :, ::-1]
+            turned = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).rotate(
                 float(plan.angles[s, b]), resample=Image.Resampling.NEAREST
             )
             pixels = np.asarray(turned).transpose(2, 0, 1).astype(np.float64)

@@ -220,7 +220,7 @@ def test_check_notices_a_single_altered_byte_and_get_puts_it_right(cache: Path, 
     assert "cifar10 is here, from 127.0.0.1" in got(answer)
 
 
-def test_check_refuses_a_whole_file_of_other_pictures(cache: Path, home: Home) -> None:
+def test_check_refuses_a_whole_file_of_other_images(cache: Path, home: Home) -> None:
     publish_cifar(home.url(NAME))
     moonfed("data", "get", "cifar10")
     publish(small("cifar10", PLAIN), read_cifar10, web(closed_port()))

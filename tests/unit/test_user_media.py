@@ -107,9 +107,9 @@ def test_no_filter_is_zero_and_the_filters_cover_every_frequency(rate: int, wind
 
 
 def test_the_spectrogram_of_a_long_clip_equals_that_of_its_pieces():
-    sound = np.random.Generator(np.random.PCG64(0)).normal(size=80 * 5000)
-    whole = log_mel(sound, 8000, 8, 4990, 0.025, 0.010)
-    part = log_mel(sound[80 * 3000 :], 8000, 8, 100, 0.025, 0.010)
+    samples = np.random.Generator(np.random.PCG64(0)).normal(size=80 * 5000)
+    whole = log_mel(samples, 8000, 8, 4990, 0.025, 0.010)
+    part = log_mel(samples[80 * 3000 :], 8000, 8, 100, 0.025, 0.010)
     assert np.allclose(whole[:, 3000:3100], part, atol=1e-5)
 
 
