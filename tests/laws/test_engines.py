@@ -55,6 +55,7 @@ def test_stacked_equals_sequential_for_texts_and_sounds_side_by_side(float64, en
     assert not said, "the parties trained side by side"
 
 
+@pytest.mark.trains
 @pytest.mark.parametrize(("encoder", "data"), [("text", some_texts(600)), ("sound", some_sounds(600))])
 def test_texts_and_sounds_are_learnt(encoder, data):
     config = settings("moon", model__model=encoder, data__partition="iid", train__epochs=6, train__lr=0.01)
