@@ -54,6 +54,7 @@ def test_stacked_equals_sequential_for_texts_and_audio(float64, caplog, encoder,
     assert not [r for r in caplog.records if r.name.startswith("moonfed.engines")], "the parties trained in one stack"
 
 
+@pytest.mark.trains
 @pytest.mark.parametrize(("encoder", "data"), [("text", some_texts(600)), ("sound", some_sounds(600))])
 def test_texts_and_audio_are_learnt(encoder, data):
     config = settings("moon", model__model=encoder, data__partition="iid", train__epochs=6, train__lr=0.01)

@@ -23,6 +23,7 @@ def curve(name: str, engine: str) -> list[dict[str, float]]:
     return [{"test_loss": row["test_loss"], **row["losses"]} for row in rows]
 
 
+@pytest.mark.trains
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 @pytest.mark.parametrize("name", RUNS)
 def test_the_curve_is_the_committed_one(name, engine):

@@ -33,6 +33,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.trains
 @pytest.mark.parametrize("form", FORMS)
 def test_data_comes_in_many_forms_and_labels_come_back_as_they_were(form: str, place: Path) -> None:
     names = np.array(["barolo", "grignolino", "barbera"])[Y]
@@ -47,13 +48,13 @@ def test_data_comes_in_many_forms_and_labels_come_back_as_they_were(form: str, p
         "a file": str(place / "wine.npz"),
         "a Dataset": some_digits(),
     }[form]
-    result = fit(None, data, "fedavg", **(SHORT | {"epochs": 4, "lr": 0.05}))
+    result = fit(None, data, "fedavg", **(SHORT | {"rounds": 4, "epochs": 4, "lr": 0.05, "partition": "iid"}))
     if form in ("a Dataset", "a torch data set"):
         assert result.model.classes.dtype.kind == "i"
         return
     said = result.predict(X)
     truth = names if form == "words for labels" else Y.astype(str) if form == "a file" else Y
-    assert float(np.mean(said == truth)) > 0.6
+    assert float(np.mean(said == truth)) > 0.85
     assert set(said) <= set(truth)
     assert said.dtype.kind == ("f" if form == "floats for labels" else np.asarray(truth).dtype.kind)
 

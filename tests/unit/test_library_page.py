@@ -19,7 +19,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("page", ["docs/library.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/library.md", pytest.param("README.md", marks=pytest.mark.trains)])
 def test_every_block_of_python_runs(page: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matplotlib.use("agg")
     names: dict[str, Any] = {"__name__": "page"}

@@ -71,6 +71,7 @@ def test_a_folder_of_pictures_is_judged_too(trained: Path, place: Path) -> None:
     assert by_name == {str(k): name for k, name in enumerate(expected)}
 
 
+@pytest.mark.trains
 def test_a_table_is_read_as_the_training_rows_were_though_they_are_gone(place: Path) -> None:
     Path("people.csv").write_text(PEOPLE)
     asked = ["--data", "people.csv", "--party", "site", "--rounds", "3", "--epochs", "10", "--lr", "0.1"]
@@ -95,11 +96,14 @@ def test_a_table_is_read_as_the_training_rows_were_though_they_are_gone(place: P
     assert predict("run", "none.csv").accuracy is None
 
 
-def test_numbers_are_standardised_inside_the_model(place: Path) -> None:
+@pytest.mark.trains
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_numbers_are_standardised_inside_the_model(seed: int, place: Path) -> None:
     rows = 5000 + 300 * np.random.RandomState(0).randn(200, 4)
     labels = (rows[:, 0] > 5000).astype(int)
     np.savez("rows.npz", x=rows, y=labels)
-    result = fit("mlp", "rows.npz", "fedavg", parties=2, rounds=2, epochs=5, lr=0.05, out="run", progress=False)
+    settings: dict[str, Any] = {"parties": 2, "partition": "iid", "rounds": 2, "epochs": 5, "lr": 0.05, "seeds": seed}
+    result = fit("mlp", "rows.npz", "fedavg", out="run", progress=False, **settings)
     read = load("run")
     assert read(torch.tensor(rows)).dtype == torch.float32
     assert torch.equal(read(torch.tensor(rows)), result.model(torch.tensor(rows)))

@@ -72,6 +72,7 @@ def test_semicolons_byte_order_marks_and_quoted_newlines_are_read(place: Path):
     assert "t.csv line 8 (2 cells, the header has 3)" in line
 
 
+@pytest.mark.trains
 def test_a_text_column_becomes_word_ids_and_trains(place: Path):
     rows: list[list[object]] = [
         [f"{'good fine' if k % 2 else 'bad poor'} thing {k}", "np"[k % 2], "st"[k % 4 // 2]] for k in range(80)
