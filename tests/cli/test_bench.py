@@ -92,7 +92,7 @@ def test_the_eager_loop_ends_where_the_reference_engine_ends(name):
 
 def test_bench_refuses_what_it_does_not_know():
     for asked, word in (
-        (["--device", "tpu"], "--device needs auto, cpu or cuda, got tpu"),
+        (["--device", "tpu"], "--device needs one of auto, cpu, cuda, got tpu"),
         (["--device", "cpu", "--only", "compiled-fp8"], "--only knows stacked-fp32 on this device, got compiled-fp8"),
         (["--device", "cpu", "--lanes", "ten"], "--lanes needs numbers"),
     ):

@@ -10,6 +10,7 @@ import typer
 from moonfed.cli.flags import Json
 from moonfed.cli.progress import messages_to, stderr
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.engines.devices import DEVICE_KINDS
 
 if TYPE_CHECKING:
     from moonfed.bench.timing import BenchResult
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def bench(
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda", metavar="VALUE")] = "auto",
+    device: Annotated[str, typer.Option("--device", help=", ".join(DEVICE_KINDS), metavar="VALUE")] = "auto",
     only: Annotated[
         str | None,
         typer.Option("--only", help="modes to time, for example compiled-fp16,compiled-tf32", metavar="MODES"),
@@ -34,8 +35,8 @@ def bench(
     from moonfed.engines import pick_device
     from moonfed.report.terminal import print_line, print_table
 
-    if device not in ("auto", "cpu", "cuda"):
-        raise UserError(f"--device needs auto, cpu or cuda, got {device}")
+    if device not in DEVICE_KINDS:
+        raise UserError(f"--device needs one of {', '.join(DEVICE_KINDS)}, got {device}")
     chosen = pick_device(device)
     known = [mode.name for mode in profile_for(chosen).modes]
     modes = only.split(",") if only else []

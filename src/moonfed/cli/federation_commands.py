@@ -11,6 +11,7 @@ from moonfed.cli.progress import messages_to, showing, stderr
 from moonfed.cli.run_summary import close
 from moonfed.core.errors import UserError
 from moonfed.data.readers import ReaderOptions
+from moonfed.engines.devices import DEVICE_HELP
 from moonfed.federation.coordinator.federation_config import FederationSettings, make_federation_settings
 
 federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start, renew.")
@@ -146,7 +147,7 @@ def init_site(
     share: Annotated[
         int | None, typer.Option("--share", min=0, help="instead: the rows of this party in the simulated split")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N")] = "auto",
+    device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "auto",
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads; 0: torch's own choice")] = 0,
 ) -> None:
     """Make a site's folder and its key, which never leaves it."""

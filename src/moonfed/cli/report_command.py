@@ -34,18 +34,8 @@ def report(
     json: Json = False,
 ) -> None:
     """Write one page about any runs: moonfed report runs/demo -o report.html."""
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"-o needs a file that ends in .html, got {out}")
-    if out.is_dir() or not out.parent.is_dir():
-        raise UserError(f"cannot write {out}: it needs a file's name in a folder that is there")
-    if figures is not None and figures.exists() and not figures.is_dir():
-        raise UserError(f"--figures needs a folder, {figures} is a file")
     targets = target or []
-    for value in targets:
-        if not 0 < value < 1:
-            raise UserError(f"--target needs an accuracy between 0 and 1, got {value:g}")
-    if tsne and not 10 <= tsne <= 10_000:
-        raise UserError(f"--tsne needs 10 to 10000 rows, or 0 for none, got {tsne}")
+    _check(out, figures, targets, tsne)
     with working():
         logger.info("reading the runs")
         from moonfed.report.methods import settings_of
@@ -65,3 +55,18 @@ def report(
         typer.echo(encoding.dumps(answer, indent=2, allow_nan=False))
     else:
         typer.echo(f"written to {out}" + (f", figures and tables to {figures}" if figures else ""))
+
+
+def _check(out: Path, figures: Path | None, targets: list[float], tsne: int) -> None:
+    """Refuse what cannot be written or drawn, before anything is read."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"-o needs a file that ends in .html, got {out}")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UserError(f"cannot write {out}: it needs a file's name in a folder that is there")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise UserError(f"--figures needs a folder, {figures} is a file")
+    for value in targets:
+        if not 0 < value < 1:
+            raise UserError(f"--target needs an accuracy between 0 and 1, got {value:g}")
+    if tsne and not 10 <= tsne <= 10_000:
+        raise UserError(f"--tsne needs 10 to 10000 rows, or 0 for none, got {tsne}")

@@ -10,6 +10,7 @@ import typer
 from moonfed.cli.flags import Json
 from moonfed.cli.progress import showing, working
 from moonfed.core.errors import RunFailed, UserError, unknown
+from moonfed.engines.devices import DEVICE_HELP
 
 RESULT = "result.json"
 
@@ -37,7 +38,7 @@ def reproduce(
         Path | None,
         typer.Option("--out", metavar="DIR", help="folder (default runs/reproduce; smoke runs/reproduce-smoke)"),
     ] = None,
-    device: Annotated[str, typer.Option("--device", metavar="VALUE", help="auto, cpu, cuda or cuda:N")] = "auto",
+    device: Annotated[str, typer.Option("--device", metavar="VALUE", help=DEVICE_HELP)] = "auto",
     precision: Annotated[
         str, typer.Option("--precision", metavar="VALUE", help="numeric precision on GPUs: auto, fp32, tf32 or fp16")
     ] = "auto",

@@ -6,6 +6,10 @@ import torch
 
 from moonfed.core.errors import UserError
 
+DEVICE_HELP = "auto, cpu, cuda or cuda:N"
+DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,2})?)$"  # what --device takes
+DEVICE_KINDS = ("auto", "cpu", "cuda")
+
 Device = torch.device
 
 EVALUATION_ROWS = 1000  # rows per forward pass

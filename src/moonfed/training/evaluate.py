@@ -14,6 +14,7 @@ from moonfed.core.tree import add
 from moonfed.core.types import PartyInfo, Snapshot, Upload
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
+from moonfed.engines.devices import is_gpu
 from moonfed.training.trial import RunContext, Trial
 
 BATCH = 1000
@@ -56,7 +57,7 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
     loss = torch.zeros((), dtype=torch.float64, device=data.test_labels.device)
     whose = torch.zeros(len(data.party_names) * 2, dtype=torch.int64, device=data.test_labels.device)
-    small = sum(w.numel() for w in model.weights.values()) < SMALL_MODEL and data.test_inputs.is_cuda
+    small = sum(w.numel() for w in model.weights.values()) < SMALL_MODEL and is_gpu(data.test_inputs.device)
     batch = 10 * BATCH if small else BATCH
     rows = list(zip(data.test_inputs.split(batch), data.test_labels.split(batch), strict=True))
     parties = [None] * len(rows) if data.test_party is None else data.test_party.split(batch)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from moonfed.data.batches import BatchPlan, draw_plan, probe_plan
 from moonfed.engines import Job, JobResult
+from moonfed.engines.devices import is_gpu
 from moonfed.training.cohort import Cohort, Participant
 from moonfed.training.trial import RunContext, Trial, TrialSpec
 
@@ -32,7 +33,7 @@ class LocalRunner:
             ahead = self.next_plans.pop(trial.spec, None)
             plans = ahead.result() if ahead is not None else self._draw_plans(trial.spec, trial.round)
             jobs += [make_job(trial, self.context, who, plan) for who, plan in zip(cohort, plans, strict=True)]
-        if self.context.data.inputs.is_cuda:  # a GPU does not need this processor meanwhile
+        if is_gpu(self.context.data.inputs.device):  # a GPU does not need this processor meanwhile
             submit = self.pool.submit
             self.next_plans = {t.spec: submit(self._draw_plans, t.spec, t.round + 1) for t in trials}
         results = iter(self.context.engine.run_cohort(jobs))

@@ -9,6 +9,7 @@ from moonfed.core.errors import UserError
 from moonfed.data import DATASETS, NATURAL_DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.data.readers import ReaderOptions, dataset_name
+from moonfed.engines.devices import DEVICE_HELP, DEVICE_PATTERN
 from moonfed.models import ENCODERS
 from moonfed.training.registry import ALGORITHMS, SERVERS, RuleOptions
 
@@ -193,9 +194,7 @@ class RunSettings(Section):
         "auto",
         description="sequential: one party after the other; stacked: all at once; auto: stacked, large nets in turn",
     )
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")] = Field(
-        "auto", description="auto, cpu, cuda or cuda:N"
-    )
+    device: Annotated[str, Field(pattern=DEVICE_PATTERN)] = Field("auto", description=DEVICE_HELP)
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
     precision: Literal["auto", "fp32", "tf32", "fp16"] = Field(
         "auto",
