@@ -13,7 +13,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.core.seeds import generator
 from moonfed.data.catalog.image_sets import IMAGE_SETS
-from moonfed.engines import pick_device
+from moonfed.engines.devices import gpu_name, pick_device, synchronise
 from moonfed.models import ENCODERS, EncoderSpec
 from moonfed.papers.recipe import Recipe
 from moonfed.papers.recipe_trials import ReproductionOptions, is_finished, required_trials, rounds_done
@@ -88,9 +88,7 @@ def steps_left(folder: Path, config: Config) -> float:
 def rate_of(dataset: str, folder: Path, device: str) -> Rate:
     """Seconds per party-step: from runs made here, as measured for this GPU, or from one step timed now."""
     chosen = pick_device(device)
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device {device} needs a GPU that torch can use, and there is none; use --device cpu or auto")
-    gpu = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else None
+    gpu = gpu_name(chosen)
     if (rates := list(_rates_of_runs(dataset, folder, gpu))) != []:
         return Rate(statistics.median(rates), f"runs made here, in {folder}")
     for (name, known), rate in MEASURED_RATES.items():
@@ -122,8 +120,7 @@ def _time_one_step(dataset: str, device: torch.device) -> float:
     for _ in range(2):
         began = time.perf_counter()
         net(x).logits.sum().backward()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        synchronise(device)
         spent.append(time.perf_counter() - began)
     return min(spent) * batch / rows
 
