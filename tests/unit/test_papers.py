@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from moonfed.data.catalog.image_sets import IMAGE_SETS
 from moonfed.experiments.statistics import Interval
@@ -81,7 +82,9 @@ def test_our_own_variants_state_a_difference_the_way_it_was_published():
     assert "fedavg over fedprox, beta=5" in texts, "at beta 5 FedProx is printed behind FedAvg"
 
 
-def test_a_trial_of_another_precision_is_another_trial():
+def test_a_trial_of_another_precision_is_another_trial(monkeypatch):
+    monkeypatch.setattr("moonfed.papers.recipe_trials.pick_device", torch.device)  # also where there is no GPU
+
     def folder(dataset: str, precision: str) -> Path:
         return ReproductionOptions(Path("x"), run={"device": "cuda", "precision": precision}).folder(
             cell(dataset, "moon"), (0, 0)
