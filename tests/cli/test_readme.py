@@ -1,6 +1,7 @@
-"""The README's commands run as they stand, plus flags that make them short."""
+"""The commands of the README and of docs/command-line.md run as they stand, plus flags that make them short."""
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from moonfed.cli.main import _main
 from moonfed.data import DATASETS
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
+TEXT = README + (ROOT / "docs" / "command-line.md").read_text()
 QUICK = ["--epochs", "1", "--rounds", "1", "--model", "mlp"]
 SHORT = {
     "run": ["--epochs", "1"],
@@ -34,7 +36,7 @@ def commands() -> list[list[str]]:
     return [line for line in lines if line and line[0] == "moonfed"]
 
 
-def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+def test_every_command_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (toml,) = blocks("toml")
     name = re.search(r"# (\S+\.toml)", toml)
@@ -49,9 +51,7 @@ def test_every_command_of_the_readme_runs(tmp_path, monkeypatch, capsys):
         PROFILES, "cpu", PROFILES["cpu"]._replace(rows=1280, check_epochs=1, epochs=1, repeats=1, warm=0)
     )
     for words in found:
-        if (
-            words[1] == "data"
-        ):  # what it fetches is not for a test without a network; tests/unit/test_datasets.py has that
+        if words[1] == "data":  # what it fetches needs a network; tests/unit/test_datasets.py has that
             assert words[2] == "get"
             assert words[3] in DATASETS
             continue
@@ -90,3 +90,18 @@ def test_make_is_what_the_readme_says():
     for line in (line for block in blocks("bash") for line in block.splitlines() if line.startswith("make ")):
         assert f"\n{line.split()[1]}:" in makefile
     assert "exec make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_readme_has_at_most_700_words():
+    assert len(README.split()) <= 700
+
+
+def test_the_example_of_the_readme_runs(tmp_path, capsys):
+    """Its figures depend on the CPU, its form does not."""
+    (code,) = blocks("python")
+    path = tmp_path / "example.py"
+    path.write_text(code.replace("rounds=5", "rounds=1"))
+    runpy.run_path(str(path))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["moon", "fedavg"]
+    assert all("% ±" in line for line in lines)

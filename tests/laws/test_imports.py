@@ -144,9 +144,7 @@ def test_nothing_is_unpickled_or_evaluated():
     for _, path in files():
         text = path.read_text()
         for call in ("pickle", "torch.load", "torch.save", "eval(", "exec(", "shell=True"):
-            if (
-                call == "pickle" and name_of(path) == "data/catalog/cifar.py"
-            ):  # runs nothing: test_datasets.py
+            if call == "pickle" and name_of(path) == "data/catalog/cifar.py":  # runs nothing: test_datasets.py
                 continue
             assert call not in text.replace(".eval()", ""), f"{name_of(path)}: {call}"
 
