@@ -252,7 +252,7 @@ def test_a_folder_is_read_once_and_left_as_it_was(compared, place):
         (["empty"], "empty holds no run"),
         (["file.txt"], "file.txt is a file"),
         (["begun"], "has finished a round yet"),
-        (["cut"], "line 2 is no row of round 2"),
+        (["cut"], "line 2 is no record of round 2"),
         (["config"], "config/config.json"),
         (["run", "-o", "page.txt"], "needs a file that ends in .html"),
         (["run", "-o", "none/page.html"], "cannot write none/page.html"),

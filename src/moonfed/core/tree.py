@@ -104,6 +104,16 @@ def finite(tree: Any) -> bool:
     return not floats or bool(torch.isfinite(torch.stack(_foreach.norm(floats, float("inf")))).all())
 
 
+def batches(tensor: Tensor, rows: int) -> tuple[Tensor, ...]:
+    """Split a tensor into batches of so many rows; the last may be smaller."""
+    return torch.split(tensor, rows)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def numbers(tensor: Tensor) -> list[Any]:
+    """Return a tensor as nested lists of Python numbers."""
+    return tensor.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
 def prefixed(name: str, a: Tensors) -> Tensors:
     """Put name/ before every key."""
     return {f"{name}/{k}": v for k, v in a.items()}

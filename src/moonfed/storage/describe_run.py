@@ -3,7 +3,7 @@
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, cast
 
 from moonfed.data.dataset import Dataset
 from moonfed.engines.devices import gpu_name, thread_count
@@ -51,7 +51,7 @@ def differences(recorded: dict[str, Any], config: Config) -> str:
     found: list[str] = []
     for section, values in asked.items():
         there = recorded.get(section)
-        old: dict[str, Any] = there if isinstance(there, dict) else {}
+        old = cast("dict[str, Any]", there) if isinstance(there, dict) else {}
         for name in [*values, *(k for k in old if k not in values)]:
             if old.get(name) != values.get(name) and name not in FREE.get(section, ()):
                 hint = f" (--precision {old.get(name)} resumes it)" if name == "precision" else ""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_tensors
 from moonfed.core.seeds import generator
-from moonfed.core.tree import under
+from moonfed.core.tree import batches, under
 from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
@@ -31,7 +31,7 @@ def sample_rows(data: Dataset, rows: int) -> Tensor:
     """Draw test rows of the first ten classes, the same ones for every model."""
     known = np.flatnonzero(data.test_labels.cpu().numpy() < SHOWN)
     drawn = generator(0, "features", data.name).permutation(known)[:rows]
-    return torch.from_numpy(np.sort(drawn))
+    return torch.as_tensor(np.sort(drawn))
 
 
 def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None) -> tuple[str, Snapshot]:
@@ -67,10 +67,10 @@ def as_model(net: nn.Module, tensors: Tensors, record: RunRecord) -> Snapshot:
 
 @torch.no_grad()
 def features(net: nn.Module, model: Snapshot, data: Dataset, rows: Tensor) -> Tensor:
-    """See test rows through a model's encoder: [row, feature], on the CPU."""
+    """Compute the encoder's features of test rows: [row, feature], on the CPU."""
     dtype = next(iter(model.weights.values())).dtype
     parts = [
         forward_anchor(net, model, normalise(data, data.test_inputs[part], dtype)).features
-        for part in rows.split(BATCH)
+        for part in batches(rows, BATCH)
     ]
     return torch.cat(parts).cpu()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
@@ -63,9 +63,9 @@ def read_run(folder: Path) -> RunRecord:
     there = read_json(folder / CONFIG)
     settings = there.get("config")
     if not isinstance(settings, dict):
-        raise UserError(f"{folder / CONFIG} holds no settings of a run; leave this folder out")
+        raise UserError(f"{folder / CONFIG} holds no settings of a run; omit this folder")
     try:
-        config = make_config(settings)
+        config = recorded_config(cast("dict[str, Any]", settings))
     except UserError as error:
         raise UserError(f"{folder / CONFIG} cannot be read by this version of moonfed: {error}") from None
     rows = read_rounds(folder)
@@ -74,21 +74,31 @@ def read_run(folder: Path) -> RunRecord:
         rows = rows[: committed[0].round]
     check_rows(folder, rows)
     failure = read_json(folder / FAILURE).get("failure") if (folder / FAILURE).exists() else None
-    facts = [there.get(name) for name in ("machine", "versions")]
-    machine, versions = (fact if isinstance(fact, dict) else {} for fact in facts)
-    before = there.get("before")
-    earlier = [part for part in before if isinstance(part, dict)] if isinstance(before, list) else []
+    before: list[Any] = there["before"] if isinstance(there.get("before"), list) else []
     data = there.get("data")
     return RunRecord(
         folder,
         config,
         rows,
         None if failure is None else str(failure),
-        machine,
-        versions,
-        earlier,
+        _as_dict(there.get("machine")),
+        _as_dict(there.get("versions")),
+        [_as_dict(part) for part in before if isinstance(part, dict)],
         data if isinstance(data, str) else None,
     )
+
+
+def recorded_config(settings: dict[str, Any]) -> Config:
+    """Read recorded settings; bf16, a precision of version 0.1, is kept as it was recorded."""
+    run = _as_dict(settings.get("run"))
+    if run.get("precision") != "bf16":
+        return make_config(settings)
+    config = make_config(settings | {"run": run | {"precision": "fp16"}})
+    return config.model_copy(update={"run": config.run.model_copy(update={"precision": "bf16"})})
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
@@ -145,18 +155,18 @@ def _describe(folder: Path) -> dict[str, Any]:
     }
 
 
-def check_rows(folder: Path, rows: list[RoundRecord]) -> None:
-    """Refuse a log whose rows lack what every round writes."""
+def check_rows(folder: Path, rows: Sequence[Any]) -> None:
+    """Refuse a log whose lines lack what every round writes."""
     for number, row in enumerate(rows, start=1):
-        if not (isinstance(row, dict) and row.get("round") == number and _whole(row)):
-            raise UserError(f"{folder / LOG} is damaged: line {number} is no row of round {number}")
+        if not (isinstance(row, dict) and _is_complete(cast("dict[str, Any]", row), number)):
+            raise UserError(f"{folder / LOG} is damaged: line {number} is no record of round {number}")
 
 
-def _whole(row: RoundRecord) -> bool:
+def _is_complete(row: dict[str, Any], number: int) -> bool:
     losses = row.get("losses")
-    if not isinstance(losses, dict) or not {"accuracy", "test_loss"} <= set(row):
+    if row.get("round") != number or not isinstance(losses, dict) or not {"accuracy", "test_loss"} <= set(row):
         return False
-    numbers = [row.get(name) for name in ("seconds", "bytes_up", "bytes_down")] + list(losses.values())
-    numbers += [row[name] for name in ("accuracy", "test_loss") if row[name] is not None]
-    numbers.append(row.get("trials_in_stack", 1) or None)
-    return all(isinstance(value, int | float) for value in numbers)
+    values: list[Any] = [row.get(name) for name in ("seconds", "bytes_up", "bytes_down")]
+    values += [*_as_dict(losses).values(), row.get("trials_in_stack", 1) or None]
+    values += [row[name] for name in ("accuracy", "test_loss") if row[name] is not None]
+    return all(isinstance(value, int | float) for value in values)

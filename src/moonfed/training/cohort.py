@@ -61,7 +61,7 @@ class Cohorts:
         rows = [info.rows for info in self.infos]
         p = [n / sum(rows) for n in rows]
         draws = generator(self.seed, "cohort", round).choice(len(rows), size=self.size, replace=True, p=p)
-        return [Participant(party, float(times), 1.0) for party, times in Counter(draws.tolist()).items()]
+        return [Participant(party, float(times), 1.0) for party, times in Counter(int(draw) for draw in draws).items()]
 
     def _with_stragglers(self, round: int, cohort: Cohort) -> Cohort:
         slow = int(self.settings.stragglers * len(cohort) + 0.5)

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from typing import Any, get_args
+from collections.abc import Mapping
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -49,7 +50,7 @@ FREE = {
 NEWER: dict[str, dict[str, Any]] = {"data": {"validation": 0.0}, "train": {"max_grad_norm": 0.0}}
 
 
-def make_config(values: dict[str, dict[str, Any]]) -> Config:
+def make_config(values: Mapping[str, Any]) -> Config:
     """Check nested values and make the settings, or say in one line what is wrong with the first bad one."""
     for section, entries in values.items():
         if section not in SECTIONS:
@@ -103,7 +104,7 @@ def flag_of(section: str, name: str) -> str:
 def flag_in(model: type[BaseModel], name: str) -> str:
     """Name the command-line flag of a field."""
     extra = model.model_fields[name].json_schema_extra
-    flag = extra.get("flag") if isinstance(extra, dict) else None
+    flag = cast("dict[str, Any]", extra).get("flag") if isinstance(extra, dict) else None
     return str(flag) if flag else "--" + name.replace("_", "-")
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from moonfed.core.tree import add
+from moonfed.core.tree import add, batches, numbers
 from moonfed.core.types import PartyInfo, Snapshot, Upload
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
@@ -37,12 +37,12 @@ class Score:
     @property
     def by_class(self) -> list[float]:
         """Accuracy on the test rows of each class; 0 for a class without any."""
-        return (self.confusion.diagonal() / self.confusion.sum(1).clamp(min=1).double()).tolist()
+        return numbers(self.confusion.diagonal() / self.confusion.sum(1).clamp(min=1).double())
 
     def on_own_rows(self, party: int) -> float | None:
         """The accuracy on a party's own test rows; None if it has none."""
         assert self.parties is not None
-        rows, right = self.parties[party].tolist()
+        rows, right = numbers(self.parties[party])
         return right / rows if rows else None
 
     def at_party(self, info: PartyInfo) -> float:
@@ -59,8 +59,8 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     whose = torch.zeros(len(data.party_names) * 2, dtype=torch.int64, device=data.test_labels.device)
     small = sum(w.numel() for w in model.weights.values()) < SMALL_MODEL and is_gpu(data.test_inputs.device)
     batch = 10 * BATCH if small else BATCH
-    rows = list(zip(data.test_inputs.split(batch), data.test_labels.split(batch), strict=True))
-    parties = [None] * len(rows) if data.test_party is None else data.test_party.split(batch)
+    rows = list(zip(batches(data.test_inputs, batch), batches(data.test_labels, batch), strict=True))
+    parties = [None] * len(rows) if data.test_party is None else batches(data.test_party, batch)
     for (pixels, y), party in zip(rows, parties, strict=True):
         out = functional_call(net, (model.weights, model.buffers), (normalise(data, pixels, dtype),))
         says = out.logits.argmax(1)
@@ -107,9 +107,9 @@ def final_evaluation(trial: Trial, context: RunContext) -> dict[str, Any]:
     data = trial.spec.evaluation
     if trial.algorithm.personal:
         scores = personal_scores(trial, context)
-        confusion = sum(score.confusion for score in scores[1:]) + scores[0].confusion
+        confusion = torch.stack([score.confusion for score in scores]).sum(0)
         named = _by_name(trial, data, scores) if len(scores) == len(data.party_names) else {}
-        return _over_parties(scores) | {"rounds": trial.round, "confusion": confusion.tolist()} | named
+        return _over_parties(scores) | {"rounds": trial.round, "confusion": numbers(confusion)} | named
     score = evaluate(context.nets.inference, data, trial.state.model)
     return {
         "rounds": trial.round,
@@ -117,7 +117,7 @@ def final_evaluation(trial: Trial, context: RunContext) -> dict[str, Any]:
         "test_loss": score.loss,
         "accuracy_by_class": score.by_class,
         "accuracy_at_party": at_parties(trial, score),
-        "confusion": score.confusion.tolist(),
+        "confusion": numbers(score.confusion),
     } | _by_name(trial, data, [score] * len(data.party_names))
 
 
@@ -132,8 +132,8 @@ def _by_name(trial: Trial, data: Dataset, scores: Sequence[Score]) -> dict[str, 
     """Describe each party that the data names: its rows, its evaluation rows, and the accuracy on those."""
     if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
         return {}
-    rows = torch.bincount(data.party, minlength=len(data.party_names)).tolist()
-    evaluated = torch.bincount(data.test_party, minlength=len(data.party_names)).tolist()
+    rows = numbers(torch.bincount(data.party, minlength=len(data.party_names)))
+    evaluated = numbers(torch.bincount(data.test_party, minlength=len(data.party_names)))
     held_out = bool(trial.config.data.validation)
     return {
         "parties": [

@@ -32,6 +32,6 @@ def hold_out(parts: Sequence[Rows], fraction: float, seed: int) -> tuple[list[Ro
 
 def evaluated_on(data: Dataset, held_out: Sequence[Rows]) -> Dataset:
     """Replace the test rows by held-out rows, so that nothing can look at the test set."""
-    rows = torch.from_numpy(np.concatenate(held_out)).to(data.labels.device)
+    rows = torch.as_tensor(np.concatenate(held_out)).to(data.labels.device)
     party = None if data.party is None else data.party[rows]
     return replace(data, test_inputs=data.inputs[rows], test_labels=data.labels[rows], test_party=party)
