@@ -15,6 +15,18 @@ from home import Home, serving
 
 torch.set_num_threads(1)
 
+FOLDERS_AS_MARKERS = ("gpu", "federation")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of some folders by the folder's name; skip those of tests/gpu where there is no GPU."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in FOLDERS_AS_MARKERS:
+            item.add_marker(folder)
+        if folder == "gpu" and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
 
 @pytest.fixture
 def float64() -> Iterator[None]:

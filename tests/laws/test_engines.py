@@ -7,7 +7,6 @@ import pytest
 import torch
 from worlds import context_for, gap, run_one, settings, some_digits, some_sounds, some_texts, trained
 
-from moonfed.core.tree import tree_map
 from moonfed.data.dataset import Recipe
 from moonfed.engines import EngineOptions, pick_engine
 from moonfed.engines.stacked.stacked_engine import Stacked
@@ -130,16 +129,3 @@ def test_auto_stacks_small_nets_and_trains_large_ones_one_after_the_other(encode
     engine = pick_engine("auto", bench.nets, bench.data, EngineOptions())
     assert isinstance(engine, Stacked)
     assert engine.options.lanes == lanes
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("engine", ["sequential", "stacked"])
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
-def test_a_gpu_gives_what_the_cpu_gives(float64, name, norm, engine):
-    config = settings(name, model__model="cnn", model__norm=norm, train__rounds=2, cohort__fraction=0.75)
-    here = run_one(config, "sequential")
-    there = run_one(config, engine, some_digits(device="cuda"))
-    assert there.state.model.weights["head.bias"].is_cuda
-    back = tree_map(lambda t: t.cpu(), (there.state, there.memory))
-    assert gap((here.state, here.memory), back) < 1e-9

@@ -2,27 +2,25 @@
 
 import logging
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 import pytest
 import torch
-from torch import Tensor, nn
+from custom_networks import Branching, cohort_of, custom_nets
+from torch import Tensor
 from torch._C import _functorch  # pyright: ignore
-from worlds import context_for, gap, run_one, run_with, same_bits, settings, some_digits
+from worlds import context_for, gap, run_one, run_with, same_bits, settings
 
 from moonfed.core.errors import RunFailed
 from moonfed.core.rules import LocalRule
-from moonfed.core.tree import tree_map
 from moonfed.core.types import Outputs, StepContext, Tensors
-from moonfed.engines import EngineOptions, Nets, nets_of
+from moonfed.engines import EngineOptions
 from moonfed.engines.stacked import graph_cache
 from moonfed.engines.stacked.stacked_engine import Stacked, is_reusable
-from moonfed.models import EncoderSpec, Model
-from moonfed.models.model import Encoder
+from moonfed.models import EncoderSpec
 from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
-from moonfed.training.trial import RunContext, new_trial
+from moonfed.training.trial import new_trial
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
@@ -51,38 +49,7 @@ def test_a_traced_step_gives_the_same_bits(name, monkeypatch):
     assert same_bits((plain.state, plain.memory), (traced.state, traced.memory))
 
 
-class Branching(Encoder):
-    """An encoder that branches on its values, which vmap cannot do for all lanes at once."""
-
-    features = 8
-
-    def __init__(self, spec: EncoderSpec) -> None:
-        super().__init__(spec)
-        self.layer = nn.Linear(prod(spec.shape), 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.layer(x.flatten(1))
-        return out if bool(out.sum() > 0) else -out
-
-
 IN_TURN = "parties train one after the other: the network or the rule cannot be vectorised ("
-
-
-def custom_nets(encoder: Encoder) -> Nets:
-    return nets_of(Model(encoder, 10, 4))
-
-
-def cohort_of(nets: Nets, options: EngineOptions, device: str = "cpu"):
-    """Return the first jobs of a tiny MOON federation with a custom network, and the stacked engine's call for them."""
-    data = some_digits(device=device)
-    nets = Nets(*(net.to(device) for net in nets))
-    config = resolve(settings("moon", data__parties=4), data)
-    bench = RunContext(data, nets, Stacked(nets, data, options))
-    trial = new_trial(config, bench)
-    model = {k: v.detach().clone() for k, v in nets.training.named_parameters()}
-    trial = replace(trial, state=trial.state._replace(model=trial.state.model._replace(weights=model)))
-    jobs = make_jobs(trial, bench)
-    return jobs, lambda: bench.engine.run_cohort(jobs)
 
 
 def test_a_net_that_cannot_be_vectorised_trains_its_parties_one_after_the_other_and_logs_it_once(caplog):
@@ -96,18 +63,6 @@ def test_a_net_that_cannot_be_vectorised_trains_its_parties_one_after_the_other_
     assert "\n" not in caplog.messages[0]
     assert [result.upload.steps for result in done] == [len(job.plan.rows) for job in jobs]
     assert all(float(result.upload.delta["head.weight"].abs().sum()) > 0 for result in done)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time(caplog):
-    caplog.set_level(logging.INFO, "moonfed")
-    jobs, train = cohort_of(custom_nets(Branching(EncoderSpec((1, 8, 8)))), EngineOptions(), "cuda")
-    assert len(train()) == len(jobs)
-    train()
-    assert [line.split(":")[0] for line in caplog.messages] == [
-        "parties train one after the other",
-        "steps run one operation at a time",
-    ]
 
 
 class Bug(Exception):
@@ -218,17 +173,3 @@ def test_one_party_too_large_for_memory_fails_with_advice_to_the_user():
 
 def test_a_stack_of_similar_width_is_reused():
     assert [width for width in range(1, 60) if is_reusable(width, 20)] == list(range(16, 41))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize(("precision", "near"), [("fp32", 2e-3), ("tf32", 0.12), ("fp16", 0.12)])
-@pytest.mark.parametrize("name", ["moon", "scaffold"])
-def test_a_compiled_stack_on_a_gpu_ends_where_the_sequential_engine_ends(name, precision, near):
-    config = settings(name, model__model="cnn", train__rounds=2)
-    here = run_one(config)
-    options = EngineOptions(precision, compile=True)
-    there = run_with(config, lambda nets, data: Stacked(nets, data, options), some_digits(device="cuda"))
-    back = tree_map(lambda t: t.cpu(), there.state.model.weights)
-    start = new_trial(resolve(config, some_digits()), context_for(config)).state.model.weights
-    for name, end in here.state.model.weights.items():
-        assert float((back[name] - end).norm() / (end - start[name]).norm()) < near, name
