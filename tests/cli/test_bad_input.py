@@ -240,7 +240,7 @@ def test_two_rules_that_do_not_fit_are_refused_by_name(local: str, server: str, 
 
 def test_a_setting_of_another_algorithm_is_refused_and_says_whose_it_is(place: Path) -> None:
     line = refuse(place, "run", "--algorithm", "fedavg", "--mu", "1")
-    assert "fedavg takes no mu (fedprox, moon, moon-l2 would)" in line
+    assert "fedavg has no setting mu (fedprox, moon, moon-l2 have it)" in line
     assert "scaffold takes no server_momentum (fedavgm would)" in refuse(
         place, "compare", "scaffold:server_momentum=0.9"
     )

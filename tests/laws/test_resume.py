@@ -171,7 +171,7 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_no_saved_round(tmp_path: Path) 
     attempt.send(signal.SIGINT)
     answer = attempt.end()
     assert answer.code == 1
-    assert answer.err.splitlines()[-1] == "moonfed: stopped at once; go on from the last saved round with --resume"
+    assert answer.err.splitlines()[-1] == "moonfed: stopped at once; continue from the last saved round with --resume"
     done = saved(tmp_path / "all")
     assert done[0] >= 1
     asked = [*asked[:-1], tmp_path / "other", "--rounds", str(done[-1])]

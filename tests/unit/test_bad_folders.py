@@ -34,7 +34,7 @@ def test_a_run_of_another_precision_is_not_continued_and_the_way_to_continue_it_
     there["config"]["run"]["precision"], there["identity"] = "tf32", "0" * 16
     (copy / "config.json").write_text(json.dumps(there))
     said = refuse(place, "run", *SMALL, "--out", copy, "--resume")
-    assert "run.precision was tf32, now fp32 (--precision tf32 goes on with it)" in said
+    assert "run.precision was tf32, now fp32 (--precision tf32 resumes it)" in said
 
 
 def test_a_comparison_starts_nothing_when_one_of_its_folders_is_refused(place: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_single_altered_byte_is_noticed_wherever_it_is(name: str, copy: Path, 
 def test_a_file_of_another_run_is_told_from_its_own(copy: Path, place: Path) -> None:
     assert moonfed("run", *SMALL, "--seed", "1", "--out", "other").code == 0
     shutil.copy(place / "other" / PARTY, copy / PARTY)
-    assert "it is of another run" in refuse(place, "run", *SMALL, "--rounds", "3", "--out", copy, "--resume")
+    assert "it belongs to another run" in refuse(place, "run", *SMALL, "--rounds", "3", "--out", copy, "--resume")
 
 
 def test_one_damaged_trial_keeps_a_comparison_from_touching_the_others(place: Path) -> None:

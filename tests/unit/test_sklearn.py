@@ -77,6 +77,6 @@ def test_it_takes_an_algorithm_an_encoder_and_images() -> None:
 
 
 def test_what_is_wrong_is_a_value_error_as_scikit_learn_wants_it() -> None:
-    for changes in ({"rounds": 0}, {"algorithm": "mooon"}, {"encoder": "cnn"}, {"beta": -1}):
+    for changes in ({"rounds": 0}, {"algorithm": "mooon"}, {"encoder": "cnn"}, {"partition": "dirichlet", "beta": -1}):
         with pytest.raises(ValueError, match=r"needs|no algorithm|takes images"):
             clone(QUICK).set_params(**changes).fit(X, Y)

@@ -35,6 +35,7 @@ class Settings(TypedDict, total=False):
     lr: float
     momentum: float
     weight_decay: float
+    max_grad_norm: float
     fraction: float
     sampling: Literal["uniform", "by-rows"]
     stragglers: float

@@ -48,11 +48,43 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """Reproduce published tables and figures: moonfed reproduce table1 --dataset cifar10."""
-    from moonfed.experiments.compare import seed_list
+    from moonfed.papers.recipes import RECIPES
+
+    options = _options(out, scale, seeds, splits, {"device": device, "precision": precision})
+    chosen = choose(ids or [], dataset, RECIPES, everything=list_ and not ids)
+    if list_:
+        _list(chosen, options, json)
+    else:
+        _reproduce(chosen, options, dataset, precision, figures, json)
+
+
+def _reproduce(
+    chosen: Sequence[Any], options: Any, dataset: str | None, precision: str, figures: bool, json: bool
+) -> None:
+    """Run recipes, write and print their results; trials that did not end well are an error at the end."""
     from moonfed.experiments.execute import run_trials
     from moonfed.papers.recipe_result import result_of
-    from moonfed.papers.recipe_trials import ReproductionOptions, has_failed, required_trials, run_recipes
-    from moonfed.papers.recipes import RECIPES
+    from moonfed.papers.recipe_trials import has_failed, required_trials, run_recipes
+
+    need_data(chosen, options.scale)
+    names = {recipe.id: result_folder(recipe.id, options, dataset, precision) for recipe in chosen}
+    for place in names.values():
+        _same_scale(place, options.scale)
+    with showing() as display:
+        whole = run_recipes(chosen, options, lambda configs: run_trials(configs, True, [display]))
+    results = [result_of(recipe, options) for recipe in chosen]
+    _write_results(results, options, [names[result["id"]] for result in results], figures, json)
+    if not whole:
+        raise RunFailed(f"stopped early, saved in {options.out}; run the same command to continue")
+    failed = sum(has_failed(place) for place in required_trials(chosen, options))
+    if failed:
+        raise RunFailed(f"{failed} trials diverged to non-finite numbers; their rows are marked as failed")
+
+
+def _options(out: Path | None, scale: str, seeds: str | None, splits: str, run: dict[str, Any]) -> Any:
+    """Read what is asked of every recipe."""
+    from moonfed.experiments.compare import seed_list
+    from moonfed.papers.recipe_trials import ReproductionOptions
     from moonfed.papers.scale import SCALES
 
     if scale not in SCALES:
@@ -60,30 +92,7 @@ def reproduce(
     smoke = scale == "smoke"
     numbers = seed_list(seeds if seeds is not None else "0,1" if smoke else "0,1,2", "--seeds")
     folder = out or Path("runs") / ("reproduce-smoke" if smoke else "reproduce")
-    options = ReproductionOptions(
-        folder, scale, tuple(numbers), tuple(seed_list(splits, "--splits")), {"device": device, "precision": precision}
-    )
-    chosen = choose(ids or [], dataset, RECIPES, everything=list_ and not ids)
-    if list_:
-        _list(chosen, options, json)
-        return
-    need_data(chosen, scale)
-    names = {recipe.id: result_folder(recipe.id, options, dataset, precision) for recipe in chosen}
-    for place in names.values():
-        _same_scale(place, scale)
-    with showing() as display:
-
-        def run(configs: Any) -> Any:
-            return run_trials(configs, True, [display])
-
-        whole = run_recipes(chosen, options, run)
-    results = [result_of(recipe, options) for recipe in chosen]
-    _write_results(results, options, [names[result["id"]] for result in results], figures, json)
-    if not whole:
-        raise RunFailed(f"stopped early, saved in {folder}; run the same command to continue")
-    failed = sum(has_failed(place) for place in required_trials(chosen, options))
-    if failed:
-        raise RunFailed(f"{failed} trials diverged to non-finite numbers; their rows are marked as failed")
+    return ReproductionOptions(folder, scale, tuple(numbers), tuple(seed_list(splits, "--splits")), run)
 
 
 def _write_results(

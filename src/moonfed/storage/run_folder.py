@@ -110,14 +110,14 @@ class RunFolder(Callback):
             (self.path / FAILURE).unlink(missing_ok=True)
 
     def on_round(self, finished: Finished) -> None:
-        """Make this trial's round permanent: its line of the log, its files, then the manifest."""
+        """Make this trial's round permanent: its files, its line of the log, then the manifest."""
         for trial, record in finished:
             if trial.spec is self.spec:
                 changed: dict[int, Slots] = {k: trial.memory[k] for k in record["cohort"] if k in trial.memory}
+                self.checkpoint.write(trial.round, trial.state, changed, self.identity)
                 line = json.dumps(record, allow_nan=False)
                 self.log_bytes = append_line(self.path / LOG, self.log_bytes, line)
                 self.log_digest.update(line.encode() + b"\n")
-                self.checkpoint.write(trial.round, trial.state, changed, self.identity)
                 log = (self.log_bytes, self.log_digest.hexdigest())
                 manifest = Manifest(trial.round, *log, self.identity, self.fingerprint, bool(trial.memory))
                 self.checkpoint.commit(manifest, list(changed))

@@ -105,7 +105,7 @@ def _unknown_setting(name: str, key: str, declared: dict[str, Any]) -> UserError
     owners = [algorithm for algorithm, _ in all_settings().get(key, [])]
     known = f"its settings: {', '.join(sorted(declared))}" if declared else "it has no settings of its own"
     if owners:
-        return UserError(f"{name} has no setting {key} ({', '.join(owners)} has); {known}")
+        return UserError(f"{name} has no setting {key} ({', '.join(owners)} have it); {known}")
     return (
         unknown(f"setting of {name}", key, declared)
         if declared
