@@ -8,11 +8,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from moonfed.core.rules import Aggregator, LocalRule, ServerOptimizer
-from moonfed.training.registry import ALGORITHMS
+import pytest
+
+from moonfed.cli.flags import _flags
+from moonfed.core.errors import UserError
+from moonfed.core.rules import Aggregator, LocalRule, Preset, ServerOptimizer, setting
+from moonfed.training.config import SECTIONS
+from moonfed.training.registry import ALGORITHMS, check_options, check_settings
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-algorithm.md").read_text(encoding="utf-8")
@@ -85,3 +91,27 @@ def test_the_page_shows_every_hook_there_is():
             if callable(value) and not name.startswith("_"):
                 names = value.__code__.co_varnames[1 : value.__code__.co_argcount]
                 assert f"| `{name}({', '.join(names)})` |" in TEXT
+
+
+@dataclass(frozen=True)
+class Skewed(LocalRule):
+    beta: float = setting(2.0, "a setting whose name is that of the Dirichlet concentration", ge=0)
+
+
+@dataclass(frozen=True)
+class AlsoSkewed(Aggregator):
+    beta: float = setting(1.0, "the same name in another role", ge=0)
+
+
+def test_a_setting_with_the_name_of_a_flag_gets_the_algorithms_name_before_it(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "skewed", Preset("skewed", Skewed))
+    flags = {p.annotation.__metadata__[0].param_decls[0]: p.name for _, p in _flags("algorithm", SECTIONS["algorithm"])}
+    assert flags["--skewed.beta"] == "algorithm_skewed_beta"
+    assert "--beta" not in flags
+    with pytest.raises(UserError, match=r"skewed.beta needs a value >= 0, got -1.0; set it with --skewed.beta"):
+        check_options("skewed", None, {"beta": -1})
+
+
+def test_rules_of_two_roles_cannot_declare_the_same_setting():
+    with pytest.raises(ValueError, match="both declare beta"):
+        check_settings([Preset("one", Skewed), Preset("other", aggregator=AlsoSkewed)])

@@ -1,4 +1,4 @@
-"""One flag a setting, made from the settings themselves: a default has one home."""
+"""One flag per setting, made from the settings themselves: a default has one home."""
 
 import inspect
 import tomllib
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from moonfed.core.errors import UserError
 from moonfed.training.config import SECTIONS, Config, flag_in, make_config
-from moonfed.training.registry import all_settings
+from moonfed.training.registry import all_settings, setting_flag
 
 Values = dict[str, dict[str, Any]]
 Out = Annotated[
@@ -111,17 +111,22 @@ def _flags(section: str, model: type[BaseModel]) -> list[tuple[str, inspect.Para
         kind = bool if field.annotation is bool else str
         found.append((name, _parameter(section, name, flag_in(model, name), f"{field.description}{default}", kind)))
     if section == "algorithm":
-        for name, homes in all_settings().items():
-            help = "; ".join(f"{f.metadata['help']} (default {algorithm} {f.default})" for algorithm, f in homes)
-            flag = "--" + name.replace("_", "-")
-            found.append((name, _parameter(section, name, flag, help, str)))
+        by_flag: dict[tuple[str, str], list[str]] = {}
+        for name, owners in all_settings().items():
+            for algorithm, field in owners:
+                words = f"{field.metadata['help']} (default {algorithm} {field.default})"
+                by_flag.setdefault((name, setting_flag(algorithm, name)), []).append(words)
+        for (name, flag), help in by_flag.items():
+            found.append((name, _parameter(section, name, flag, "; ".join(help), str)))
     return found
 
 
 def _parameter(section: str, name: str, flag: str, help: str, kind: type) -> inspect.Parameter:
     option = typer.Option(flag, help=help, rich_help_panel=PANELS[section], show_default=False, metavar=_metavar(kind))
     annotation = Annotated[kind | None, option]
-    return inspect.Parameter(f"{section}_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    owner = flag[2:].split(".")[0].replace("-", "_") + "_" if "." in flag else ""  # --fedntd.beta
+    key = f"{section}_{owner}{name}"
+    return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _metavar(kind: type) -> str | None:
@@ -147,7 +152,7 @@ def _from_assignments(assignments: Sequence[str]) -> Values:
         place, equals, value = text.partition("=")
         section, dot, name = place.strip().partition(".")
         if not (equals and section and dot and name):
-            raise UserError(f"--set needs SECTION.NAME=VALUE, algorithm.mu=1 for one, got {text!r}")
+            raise UserError(f"--set needs SECTION.NAME=VALUE, for example algorithm.mu=1, got {text!r}")
         values.setdefault(section, {})[name] = _literal(value.strip())
     return values
 

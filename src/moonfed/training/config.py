@@ -96,6 +96,13 @@ def identity(config: Config) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def section_flags() -> set[str]:
+    """List the flags of all sections, which a rule's setting must not take."""
+    return {
+        word for model in SECTIONS.values() for name in model.model_fields for word in flag_in(model, name).split("/")
+    }
+
+
 def flag_of(section: str, name: str) -> str:
     """Name the command-line flag of a setting."""
     return flag_in(SECTIONS[section], name)

@@ -39,11 +39,13 @@ def collect(rooms: Sequence[str]) -> dict[str, Preset]:
 
 
 def check_settings(presets: Iterable[Preset]) -> None:
-    """Refuse a setting that a local rule, an aggregator or a server optimiser share: a combination could not tell."""
+    """Refuse a setting that rules of different roles share: in a combination they could not be told apart."""
     owners: dict[str, tuple[int, str]] = {}
     for preset in presets:
         for role, rule in enumerate(preset.rules):
             for name in settings_of(rule):
+                if name in ("name", "server"):
+                    raise ValueError(f"{rule.__name__} declares {name}, which names an algorithm; rename it")
                 other, owner = owners.setdefault(name, (role, rule.__name__))
                 if other != role:
                     raise ValueError(f"{rule.__name__} and {owner} both declare {name}; rename one of them")
@@ -113,8 +115,16 @@ def _unknown_setting(name: str, key: str, declared: dict[str, Any]) -> UserError
     )
 
 
+def setting_flag(algorithm: str, name: str) -> str:
+    """Name the flag of a rule's setting: --mu, or --ALGORITHM.NAME where a section has a flag of that name."""
+    from moonfed.training.config import section_flags  # which needs this module to be imported first
+
+    plain = "--" + name.replace("_", "-")
+    return f"--{algorithm}.{plain[2:]}" if plain in section_flags() else plain
+
+
 def _check_option(name: str, field: Any, value: Any) -> Any:
-    kind, flag = field.type, "--" + field.name.replace("_", "-")
+    kind, flag = field.type, setting_flag(name, field.name)
     try:
         if isinstance(value, bool) or (kind is int and float(value) != int(float(value))):
             raise ValueError
