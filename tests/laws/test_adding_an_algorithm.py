@@ -18,7 +18,7 @@ from moonfed.cli.flags import _flags
 from moonfed.core.errors import UserError
 from moonfed.core.rules import Aggregator, LocalRule, Preset, ServerOptimizer, setting
 from moonfed.training.config import SECTIONS
-from moonfed.training.registry import ALGORITHMS, check_options, check_settings
+from moonfed.training.registry import ALGORITHMS, check_options, check_settings, setting_flag
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-algorithm.md").read_text(encoding="utf-8")
@@ -105,9 +105,10 @@ class AlsoSkewed(Aggregator):
 
 def test_a_setting_with_the_name_of_a_flag_gets_the_algorithms_name_before_it(monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "skewed", Preset("skewed", Skewed))
-    flags = {p.annotation.__metadata__[0].param_decls[0]: p.name for _, p in _flags("algorithm", SECTIONS["algorithm"])}
-    assert flags["--skewed.beta"] == "algorithm_skewed_beta"
-    assert "--beta" not in flags
+    names = {parameter.name for _, parameter in _flags("algorithm", SECTIONS["algorithm"])}
+    assert "algorithm_skewed_beta" in names
+    assert "algorithm_beta" not in names
+    assert (setting_flag("skewed", "beta"), setting_flag("moon", "mu")) == ("--skewed.beta", "--mu")
     with pytest.raises(UserError, match=r"skewed.beta needs a value >= 0, got -1.0; set it with --skewed.beta"):
         check_options("skewed", None, {"beta": -1})
 

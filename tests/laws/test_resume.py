@@ -156,7 +156,7 @@ def test_ctrl_c_saves_the_round_says_how_to_go_on_and_loses_nothing(tmp_path: Pa
     assert process.wait() == 1
     assert "stopping after this round; press Ctrl-C again to stop at once" in said
     done = len(rows(tmp_path / "run"))
-    assert said[-1] == f"moonfed: stopped after round {done}, saved in {tmp_path / 'run'}; go on with --resume"
+    assert said[-1] == f"moonfed: stopped after round {done}, saved in {tmp_path / 'run'}; continue with --resume"
     assert moonfed(*asked, "--rounds", str(done + 2), "--resume").code == 0
     assert moonfed(*asked[:-1], tmp_path / "undisturbed", "--rounds", str(done + 2)).code == 0
     assert bits(tmp_path / "run") == bits(tmp_path / "undisturbed")

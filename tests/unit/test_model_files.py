@@ -180,7 +180,7 @@ def test_what_cannot_be_used_is_refused(trained: Path, place: Path, monkeypatch:
         (("predict", trained, "nothing.npz"), "no file or folder nothing.npz"),
         (("predict", trained, "wide.npz"), "has rows of shape 1x9x9, the training rows have 1x8x8"),
         (("predict", trained, "wide.npz", "-o", "found.txt"), "-o needs a file that ends in .csv"),
-        (("predict", trained, "wide.npz", "--model", "mlp"), "of this package; leave --model away"),
+        (("predict", trained, "wide.npz", "--model", "mlp"), "of this package; omit --model"),
         (("predict", "solo", "wide.npz"), "trains a model for each party and no global one"),
         (("export", trained, "-o", "m.bin"), "-o needs a file that ends in .pt2 or .onnx"),
         (("export", trained, "-o", "nowhere/m.pt2"), "in a folder that is there"),

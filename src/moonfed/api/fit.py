@@ -70,7 +70,7 @@ def fit(
     >>> result.model.predict([[[[0] * 8] * 8]]).shape
     (1,)
 
-    Nothing is written without out; with it the run folder is that of moonfed run, and resume goes on from its last
+    Nothing is written without out; with it the run folder is that of moonfed run, and resume continues from its last
     saved round. With several seeds out gets a folder for each.
     """
     how = _how(encoder, data, test, parties, rounds, out, callbacks, resume, progress, settings)

@@ -41,7 +41,7 @@ def given(data: DataLike, test: Rows | None, read: DataSettings) -> Given:
         return Given({"dataset": data} if data in DATASETS else {"path": str(data)})
     if isinstance(data, Dataset):
         if test is not None:
-            raise UserError("a Dataset brings its own test rows; leave test away")
+            raise UserError("a Dataset brings its own test rows; omit test")
         return Given({"path": data.name + MEMORY}, data)
     how = reader_options(read)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, tuple | list | Mapping):

@@ -1,4 +1,4 @@
-"""What a run's model says of rows to come."""
+"""Predictions of a run's model for new rows."""
 
 import csv
 import io
@@ -81,7 +81,7 @@ def predict(
 
 
 def load(run: str | PathLike[str], model: str | None = None) -> Classifier:
-    """Read the model of a run folder as a plain module; an encoder of one's own is named again, FILE.py:NAME."""
+    """Read the model of a run folder as a plain module; a custom encoder is named again, FILE.py:NAME."""
     return load_classifier(read_saved(Path(run), model))
 
 

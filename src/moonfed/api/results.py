@@ -99,7 +99,7 @@ class Result:
 
     @property
     def rows(self) -> list[RoundRecord]:
-        """One dictionary a round and trial."""
+        """One record per round and trial."""
         return [row for run in self.runs for row in run.rows]
 
     @property
@@ -134,7 +134,7 @@ class Comparison:
 
     @property
     def rows(self) -> list[RoundRecord]:
-        """One dictionary a round and trial."""
+        """One record per round and trial."""
         return [row for result in self.results.values() for row in result.rows]
 
     @property

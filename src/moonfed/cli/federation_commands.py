@@ -24,7 +24,7 @@ File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOM
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, with the same sites")]
+Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round, with the same sites")]
 
 
 @with_settings(SECTIONS, without=ELSEWHERE, more={WAITING: FederationSettings})
@@ -139,11 +139,9 @@ def init_site(
         str | None, typer.Option("--text", metavar="COLUMN", help="column with the text; default: the coordinator's")
     ] = None,
     ignore: Annotated[
-        str, typer.Option("--ignore", metavar="COLUMNS", help="columns to leave out, separated by commas")
+        str, typer.Option("--ignore", metavar="COLUMNS", help="columns to ignore, separated by commas")
     ] = "",
-    skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="go on without rows that cannot be used")
-    ] = False,
+    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="skip rows that cannot be used")] = False,
     share: Annotated[
         int | None, typer.Option("--share", min=0, help="instead: the rows of this party in the simulated split")
     ] = None,

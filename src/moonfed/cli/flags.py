@@ -24,7 +24,7 @@ File = Annotated[
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="go on from the last saved round, to the same bits on a CPU")]
+Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round; on a CPU to the same bits")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 PANELS = {

@@ -13,7 +13,8 @@ from moonfed.core.errors import UserError
 logger = logging.getLogger(__name__)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
 Own = Annotated[
-    str | None, typer.Option("--model", metavar="FILE.py:NAME", help="where an encoder of your own is, if it was one")
+    str | None,
+    typer.Option("--model", metavar="FILE.py:NAME", help="the code of a custom encoder, if the run used one"),
 ]
 
 
@@ -24,7 +25,7 @@ def predict(
         Path | None, typer.Option("--out", "-o", metavar="FILE.csv", help="write the predictions here; default: stdout")
     ] = None,
     model: Own = None,
-    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="go on without rows that are bad")] = False,
+    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="skip rows that cannot be used")] = False,
     json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False,
 ) -> None:
     """Judge new rows with a run's model: moonfed predict runs/mine new.csv -o predictions.csv."""

@@ -23,7 +23,7 @@ def close(outcome: RunRecord, json: bool) -> None:
     if outcome.failure is not None:
         raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
     if not outcome.finished:
-        raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; go on with --resume")
+        raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; continue with --resume")
     if last is not None and not json:
         if (parties := party_table(accuracy_by_party([("", outcome)]))) is not None:
             print_table(parties)

@@ -177,7 +177,7 @@ def _sync_folder(folder: Path) -> None:
 def unwritable(path: Path, error: OSError) -> UserError:
     """Make the error for a place that cannot be written to."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    advice = "free some space, then go on with --resume" if full else "use --out for another place"
+    advice = "free some space, then continue with --resume" if full else "use --out for another place"
     return UserError(f"cannot write {path}: {short(error)}; {advice}")
 
 

@@ -1,4 +1,4 @@
-"""A trial as its folder tells it, read without changing anything."""
+"""A run at rest: its folder, read without changing anything."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

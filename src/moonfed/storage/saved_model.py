@@ -37,7 +37,7 @@ class Saved:
 
 
 def read_saved(folder: Path, encoder: str | None = None) -> Saved:
-    """Read the last model of a run; the code of an encoder of one's own is run only if it is named here."""
+    """Read the last model of a run; the code of a custom encoder is run only if it is named here."""
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder} holds no run: there is no {CONFIG} in it; moonfed runs lists what there is")
     record = read_run(folder)
@@ -55,11 +55,11 @@ def _own(record: RunRecord, like: Dataset, encoder: str | None) -> CustomEncoder
     name = record.config.model.model
     if not is_custom(name):
         if encoder is not None:
-            raise UserError(f"{record.folder} was run with the encoder {name} of this package; leave --model away")
+            raise UserError(f"{record.folder} was run with the encoder {name} of this package; omit --model")
         return None
     if encoder is None:
         raise UserError(
-            f"{record.folder} was run with an encoder of your own, {name}; say where its code is with "
+            f"{record.folder} used the custom encoder {name}; name its code with "
             "--model FILE.py:NAME (no code is run because a run folder names it)"
         )
     own = load_custom(encoder)

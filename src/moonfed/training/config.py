@@ -90,7 +90,7 @@ def identity(config: Config) -> str:
         for name, unchanged in names.items():
             if values[section][name] == unchanged:
                 del values[section][name]
-    if config.data.path is None:  # runs of before there was data of one's own keep their identity
+    if config.data.path is None:  # runs on data sets of the catalog keep their identity
         for name in OWN:
             del values["data"][name]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

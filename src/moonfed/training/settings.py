@@ -37,61 +37,54 @@ class DataSettings(Section):
     dataset: str = Field("digits", description=f"data set: {', '.join(DATASETS)}")
     partition: str = Field(
         "auto",
-        description=f"how rows are split: {', '.join(PARTITIONS)}; auto: natural where rows say whose they are, else "
+        description=f"how rows are split: {', '.join(PARTITIONS)}; auto: natural if the data names its parties, else "
         "dirichlet",
     )
     parties: Count = Field(10, description="number of parties")
     beta: float = Field(0.5, description="concentration of the Dirichlet distribution; smaller is more skewed")
     classes_per_party: Count = Field(2, description="classes a party holds (partition shards)")
-    floor: Count = Field(
-        10, description="fewest rows a party may hold; a split below it is drawn again; own data: a batch"
-    )
+    floor: Count = Field(10, description="minimum number of rows per party; a split below it is redrawn")
     partition_seed: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
-        None, description="seed of the split; default: the seed"
+        None, description="seed of the split (default: the seed)"
     )
     validation: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="share of each party's training rows to hold out and judge by, instead of the test rows"
+        0.0, description="fraction of each party's training rows to evaluate on instead of the test rows"
     )
     path: str | None = Field(
         None,
-        description="your own data: a .csv, .tsv, .parquet or .npz file, a folder of pictures or .wav files by class, "
+        description="your own data: a .csv, .tsv, .parquet or .npz file, a folder of images or .wav files by class, "
         "a Hugging Face data set on disk; default: the data set",
         json_schema_extra={"flag": "--data"},
     )
-    label: str | None = Field(None, description="column with the class; default: label in a table, y in an .npz file")
+    label: str | None = Field(None, description="column with the class (default: label in a table, y in an .npz file)")
     party: str | None = Field(
         None,
-        description="column that says whose a row is (site, speaker); folder: folders of parties hold the classes; "
-        "default: none",
+        description="column that names the party of a row (site, speaker); folder: PARTY/CLASS folders; default: none",
     )
-    text: str | None = Field(
-        None, description="column to read as text, instead of all the others as numbers; default: none"
-    )
-    ignore: str | None = Field(None, description="columns to leave out, separated by commas; default: none")
-    categories: str | None = Field(
-        None, description="columns of numbers that are names, separated by commas; default: none"
-    )
-    test: str | None = Field(None, description="file or folder with the test rows; default: some rows are held out")
+    text: str | None = Field(None, description="column to read as text, instead of the other columns as numbers")
+    ignore: str | None = Field(None, description="columns to ignore, separated by commas")
+    categories: str | None = Field(None, description="numeric columns to treat as categorical, separated by commas")
+    test: str | None = Field(None, description="file or folder with the test rows (default: rows are held out)")
     holdout: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.2, description="share of each party's rows that is held out for testing"
+        0.2, description="fraction of each party's rows held out for testing"
     )
     holdout_seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
-        0, description="seed of which rows are held out, the same for all trials"
+        0, description="seed of the hold-out, the same for all trials"
     )
     skip_bad_rows: bool = Field(
         False,
-        description="go on without rows that cannot be used, and say which",
+        description="skip rows that cannot be used, and list them",
         json_schema_extra={"flag": "--skip-bad-rows/--no-skip-bad-rows"},
     )
     size: Annotated[str, Field(pattern=r"^[1-9]\d{0,3}(x[1-9]\d{0,3})?$")] | None = Field(
-        None, description="size of pictures in pixels, 32 or HEIGHTxWIDTH; default: the most frequent, at most 64"
+        None, description="image size in pixels, 32 or HEIGHTxWIDTH (default: the most frequent, at most 64)"
     )
     seconds: Annotated[float, Field(gt=0, le=600)] | None = Field(
-        None, description="length of sounds; default: nine of ten are whole"
+        None, description="clip length in seconds (default: the 90th percentile)"
     )
-    vocabulary: Count = Field(10_000, description="most words of texts that are told apart")
+    vocabulary: Count = Field(10_000, description="vocabulary size")
     length: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="most words of a text that are read; default: 99 of 100 texts are whole, at most 256"
+        None, description="words read of each text (default: the 99th percentile, at most 256)"
     )
 
     @property
@@ -110,15 +103,15 @@ class ModelSettings(Section):
 
     model: str = Field(
         "auto",
-        description=f"encoder: {', '.join(ENCODERS)}, or your own, FILE.py:NAME; auto: the data set's",
+        description=f"encoder: {', '.join(ENCODERS)}, or FILE.py:NAME; auto: the data set's",
     )
     norm: Literal["auto", "none", "group", "batch"] = Field(
         "auto",
-        description="normalisation in the encoder: none, group, batch; auto: batch in a resnet, "
+        description="normalisation: none, group, batch; auto: batch in a resnet, "
         "group in text and sound, none elsewhere",
     )
     projection: Annotated[int, Field(ge=0, le=65536)] = Field(
-        256, description="width of the projection head; 0 leaves the head out"
+        256, description="width of the projection head; 0: no head"
     )
 
 
@@ -130,9 +123,7 @@ class AlgorithmSettings(BaseModel):
     name: str = Field(
         "moon", description=f"algorithm: {', '.join(ALGORITHMS)}", json_schema_extra={"flag": "--algorithm"}
     )
-    server: str | None = Field(
-        None, description=f"another server rule: {', '.join(SERVERS)}; default: the algorithm's own"
-    )
+    server: str | None = Field(None, description=f"server of another algorithm: {', '.join(SERVERS)}")
 
     @property
     def options(self) -> RuleOptions:
@@ -144,11 +135,11 @@ class TrainSettings(Section):
     """How long and how the parties train."""
 
     rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="communication rounds")
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="local epochs a round")
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="local epochs per round")
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
     lr: Positive = Field(0.01, description="learning rate of local SGD")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.9, description="momentum of local SGD; its buffers start anew each round but for solo and centralised"
+        0.9, description="momentum of local SGD; buffers are reset every round except in solo and centralised"
     )
     weight_decay: Annotated[float, Field(ge=0)] = Field(1e-5, description="weight decay on every parameter")
     max_grad_norm: Annotated[float, Field(ge=0)] = Field(
@@ -159,21 +150,21 @@ class TrainSettings(Section):
 class CohortSettings(Section):
     """Which parties take part in a round, and how much of their work gets done."""
 
-    fraction: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="share C of the parties in a round")
+    fraction: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="fraction C of the parties in a round")
     sampling: Literal["uniform", "by-rows"] = Field(
         "uniform",
-        description="uniform: without replacement, averaged by rows; "
-        "by-rows: m draws with replacement, with probability p_k, averaged 1/K",
+        description="uniform: without replacement, weighted by rows; "
+        "by-rows: with replacement, by number of rows, weighted equally",
     )
     stragglers: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0, description="share of the cohort that gets only part of its steps done"
+        0.0, description="fraction of the cohort that does only part of its steps"
     )
     straggler_work: Annotated[str, Field(pattern=r"^(0?\.\d+|0|1(\.0*)?)-(0?\.\d+|1(\.0*)?)$")] = Field(
         "0.1-0.9", description="range of the fraction of its steps that a straggler gets done"
     )
     stragglers_keep: bool = Field(
         True,
-        description="keep what stragglers got done, or drop them",
+        description="keep or drop the partial work of stragglers",
         json_schema_extra={"flag": "--stragglers-keep/--stragglers-drop"},
     )
 
@@ -192,7 +183,7 @@ class RunSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="seed of the trial")
     engine: Literal["auto", "sequential", "stacked"] = Field(
         "auto",
-        description="sequential: one party after the other; stacked: all at once; auto: stacked, large nets in turn",
+        description="sequential: one party after the other; stacked: vectorised; auto: stacked, large networks one by one",
     )
     device: Annotated[str, Field(pattern=DEVICE_PATTERN)] = Field("auto", description=DEVICE_HELP)
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
@@ -201,32 +192,32 @@ class RunSettings(Section):
         description="numeric precision on GPUs: fp32, tf32, fp16; auto: fp16 for the cnn, else tf32",
     )
     lanes: Annotated[int, Field(ge=0, le=100_000)] = Field(
-        0, description="most parties trained at once by the stacked engine; 0: as many as pay and fit"
+        0, description="maximum number of lanes of the stacked engine; 0: chosen automatically"
     )
     compile: bool = Field(
         True,
-        description="compile the stacked engine's step on a GPU where the run is long enough to earn it back",
+        description="compile the stacked engine's step on a GPU if the run is long enough",
         json_schema_extra={"flag": "--compile/--no-compile"},
     )
     gamma: bool = Field(
         False,
-        description="record each party's gamma, the norm of its gradient after over before",
+        description="record each party's gamma: gradient norm after the round over before",
         json_schema_extra={"flag": "--gamma/--no-gamma"},
     )
-    evaluate_every: Count = Field(1, description="rounds between two evaluations; the last round is always evaluated")
+    evaluate_every: Count = Field(1, description="evaluate every so many rounds, and after the last")
     evaluate_parties: bool = Field(
         False,
-        description="score each party's own model after its local training too",
+        description="also evaluate each party's model after its local training",
         json_schema_extra={"flag": "--evaluate-parties/--no-evaluate-parties"},
     )
     tensorboard: bool = Field(
         False,
-        description="log to tensorboard/ in the run folder too",
+        description="also log to tensorboard/ in the run folder",
         json_schema_extra={"flag": "--tensorboard/--no-tensorboard"},
     )
 
 
-# What is about data of one's own, and nothing to a run without.
+# Settings of user data, without meaning for a run on a data set of the catalog.
 OWN = (
     *("path", "label", "party", "text", "ignore", "categories", "test", "holdout", "holdout_seed", "skip_bad_rows"),
     *("size", "seconds", "vocabulary", "length"),
@@ -234,7 +225,7 @@ OWN = (
 
 
 def settled(data: DataSettings) -> DataSettings:
-    """Settle what follows from the settings alone: the name of one's own data, the split of a known data set."""
+    """Fill in what follows from the settings alone: the name of user data, the split of a known data set."""
     if data.path is None:
         given = [name for name in OWN if getattr(data, name) != type(data).model_fields[name].default]
         if given:
@@ -249,7 +240,7 @@ def settled(data: DataSettings) -> DataSettings:
 
 
 def reader_options(data: DataSettings) -> ReaderOptions:
-    """Say how data of one's own is to be read."""
+    """Return how user data is read."""
     height, _, width = (data.size or "").partition("x")
     return ReaderOptions(
         label=data.label,
