@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
 Own = Annotated[
     str | None,
-    typer.Option("--model", metavar="FILE.py:NAME", help="the code of a custom encoder, if the run used one"),
+    typer.Option("--model", metavar="FILE.py:NAME", help="code of the custom encoder, if the run used one"),
 ]
 
 

@@ -183,7 +183,7 @@ class RunSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="seed of the trial")
     engine: Literal["auto", "sequential", "stacked"] = Field(
         "auto",
-        description="sequential: one party after the other; stacked: vectorised; auto: stacked, large networks one by one",
+        description="sequential: one party after the other; stacked: vectorised; auto: stacked, large nets one by one",
     )
     device: Annotated[str, Field(pattern=DEVICE_PATTERN)] = Field("auto", description=DEVICE_HELP)
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
