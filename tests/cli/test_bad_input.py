@@ -26,6 +26,7 @@ OUT_OF_RANGE = {
     "lr": ("0", "-0.1"),
     "momentum": ("-0.1", "1", "1.5"),
     "weight_decay": ("-1e-9",),
+    "max_grad_norm": ("-1e-9",),
     "fraction": ("0", "-0.5", "1.01"),
     "stragglers": ("-0.1", "1.1"),
     "seed": ("-1", str(2**32)),
@@ -241,7 +242,7 @@ def test_two_rules_that_do_not_fit_are_refused_by_name(local: str, server: str, 
 def test_a_setting_of_another_algorithm_is_refused_and_says_whose_it_is(place: Path) -> None:
     line = refuse(place, "run", "--algorithm", "fedavg", "--mu", "1")
     assert "fedavg has no setting mu (fedprox, moon, moon-l2 have it)" in line
-    assert "scaffold takes no server_momentum (fedavgm would)" in refuse(
+    assert "scaffold has no setting server_momentum (fedavgm has it)" in refuse(
         place, "compare", "scaffold:server_momentum=0.9"
     )
 

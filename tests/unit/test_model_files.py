@@ -164,7 +164,7 @@ def test_an_encoder_of_ones_own_is_named_again_and_must_be_the_same(place: Path)
     words = [word for word in SMALL if word not in ("--model", "mlp")]
     assert moonfed("run", *words, "--model", "mine.py:net", "--out", "run").code == 0
     new = save_digits(place / "new.npz")
-    assert "say where its code is with --model FILE.py:NAME" in refused(moonfed("predict", "run", new))
+    assert "name its code with --model FILE.py:NAME" in refused(moonfed("predict", "run", new))
     answer = moonfed("predict", "run", new, "--model", "mine.py:net", "--json")
     last = json.loads(Path("run/rounds.jsonl").read_text().splitlines()[-1])
     assert answer.value["accuracy"] == pytest.approx(last["accuracy"])

@@ -107,7 +107,8 @@ def _unknown_setting(name: str, key: str, declared: dict[str, Any]) -> UserError
     owners = [algorithm for algorithm, _ in all_settings().get(key, [])]
     known = f"its settings: {', '.join(sorted(declared))}" if declared else "it has no settings of its own"
     if owners:
-        return UserError(f"{name} has no setting {key} ({', '.join(owners)} have it); {known}")
+        verb = "has" if len(owners) == 1 else "have"
+        return UserError(f"{name} has no setting {key} ({', '.join(owners)} {verb} it); {known}")
     return (
         unknown(f"setting of {name}", key, declared)
         if declared

@@ -61,9 +61,13 @@ class DataSettings(Section):
         None,
         description="column that names the party of a row (site, speaker); folder: PARTY/CLASS folders; default: none",
     )
-    text: str | None = Field(None, description="column to read as text, instead of the other columns as numbers")
-    ignore: str | None = Field(None, description="columns to ignore, separated by commas")
-    categories: str | None = Field(None, description="numeric columns to treat as categorical, separated by commas")
+    text: str | None = Field(
+        None, description="column to read as text, instead of the other columns as numbers (default: none)"
+    )
+    ignore: str | None = Field(None, description="columns to ignore, separated by commas (default: none)")
+    categories: str | None = Field(
+        None, description="numeric columns to treat as categorical, separated by commas (default: none)"
+    )
     test: str | None = Field(None, description="file or folder with the test rows (default: rows are held out)")
     holdout: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="fraction of each party's rows held out for testing"
@@ -123,7 +127,9 @@ class AlgorithmSettings(BaseModel):
     name: str = Field(
         "moon", description=f"algorithm: {', '.join(ALGORITHMS)}", json_schema_extra={"flag": "--algorithm"}
     )
-    server: str | None = Field(None, description=f"server of another algorithm: {', '.join(SERVERS)}")
+    server: str | None = Field(
+        None, description=f"server of another algorithm: {', '.join(SERVERS)} (default: its own)"
+    )
 
     @property
     def options(self) -> RuleOptions:
