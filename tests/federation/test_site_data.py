@@ -202,7 +202,7 @@ def test_a_site_with_rows_of_another_kind_and_one_with_a_share_are_rejected(tmp_
     world.join("a", data=str(tmp_path / "x.npz"))
     world.join("c", share=2)
     said = world.error()
-    assert "a cannot take part: its rows are numbers, and this run is on table" in said
+    assert "a cannot take part: its rows are of the kind numbers, this run needs table" in said
     assert "c cannot take part: this run needs a site's own rows" in said
 
 

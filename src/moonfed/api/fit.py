@@ -198,7 +198,7 @@ def messages(shown: bool) -> Iterator[None]:
     logger = logging.getLogger("moonfed")
     handler, before = logging.StreamHandler(), logger.level
     handler.setFormatter(logging.Formatter("%(message)s"))
-    if logger.handlers or not shown:  # the user, or the command line, has set up logging
+    if logger.hasHandlers() or not shown:  # the user, or the command line, has set up logging
         yield
         return
     logger.addHandler(handler)

@@ -19,14 +19,6 @@ from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
 
 
-class _StderrHandler(logging.Handler):
-    """Prints log messages on stderr as plain lines."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print one message."""
-        stderr().print(record.getMessage(), markup=False)
-
-
 def stderr() -> Console:
     """Look at stderr as it is now: a terminal or not, and of which kind."""
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
@@ -154,7 +146,7 @@ def showing(also: Sequence[signal.Signals] = ()) -> Iterator[Display]:
                 TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
                 BarColumn(bar_width=24),
                 TimeElapsedColumn(),
-                TextColumn("gone,"),
+                TextColumn("elapsed,"),
                 TimeRemainingColumn(),
                 TextColumn("left"),
             )

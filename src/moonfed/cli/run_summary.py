@@ -1,4 +1,4 @@
-"""The last word of a run, for people and programs, and the exit code that goes with it."""
+"""The result of a run, for people and programs, and its exit code."""
 
 import json as encoding
 from pathlib import Path
@@ -10,10 +10,10 @@ from moonfed.storage.run_record import RunRecord
 
 
 def close(outcome: RunRecord, json: bool) -> None:
-    """Say what became of a run; one that failed or was stopped ends the command with exit code 1."""
+    """Print the result of a run; one that failed or was stopped ends the command with exit code 1."""
     from moonfed.report.by_party import accuracy_by_party, party_table
     from moonfed.report.terminal import print_table
-    from moonfed.training.accuracy import accuracy, final_accuracy
+    from moonfed.training.accuracy import accuracy, final_accuracy, rounds_averaged
 
     last = outcome.rows[-1] if outcome.rows else None
     if json:
@@ -28,7 +28,10 @@ def close(outcome: RunRecord, json: bool) -> None:
         if (parties := party_table(accuracy_by_party([("", outcome)]))) is not None:
             print_table(parties)
         where = outcome.config.data.judged_on if outcome.config.data.validation else "the test set"
-        typer.echo(f"{last['accuracy']:.1%} on {where} after {last['round']} rounds; {outcome.folder}")
+        rounds = f"{len(outcome.rows)} round" + ("s" if len(outcome.rows) > 1 else "")
+        averaged = rounds_averaged(sum(row["accuracy"] is not None for row in outcome.rows))
+        more = f" (mean of the last {averaged}; final accuracy {last['accuracy']:.1%})" if averaged > 1 else ""
+        typer.echo(f"{accuracy(outcome.rows):.1%} on {where} after {rounds}{more}; {outcome.folder}")
 
 
 def with_advice(failure: str, folder: Path, rounds: int) -> str:

@@ -205,7 +205,7 @@ def mean_of(name: str, total: Tensors) -> Tensors:
 
 
 def mean_buffers(state: State, total: Tensors) -> Tensors:
-    """Return the plain mean of the parties' buffers, each in its own type."""
+    """Return the share-weighted mean of the parties' buffers, each in its own type."""
     means = mean_of("buffers", total)
     return {k: _like(v, means[k]) for k, v in state.model.buffers.items()}
 

@@ -1,6 +1,6 @@
 """Arithmetic on dictionaries of tensors, and the flat form in which trees lie on disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
@@ -149,3 +149,21 @@ def unpack(flat: Tensors) -> Slots:
         tensors = under("tensors", below)
         slots[name] = tensors or Snapshot(under("weights", below), under("buffers", below))
     return slots
+
+
+def in_order(slots: Slots, names: Sequence[str]) -> Slots:
+    """Put tensors in the order of a model's names: files sort them, and sums depend on the order."""
+    place = {name: i for i, name in enumerate(names)}
+
+    def ordered(tensors: Tensors) -> Tensors:
+        def key(name: str) -> int:
+            return place.get(name.removeprefix("weights/").removeprefix("buffers/"), len(place))
+
+        return {name: tensors[name] for name in sorted(tensors, key=key)}
+
+    def slot(value: Snapshot | Tensors | Tensor) -> Snapshot | Tensors | Tensor:
+        if isinstance(value, Snapshot):
+            return Snapshot(ordered(value.weights), ordered(value.buffers))
+        return ordered(value) if isinstance(value, dict) else value
+
+    return {name: slot(value) for name, value in slots.items()}

@@ -1,6 +1,7 @@
 """Trials from settings to results: set up, resumed, run, recorded."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from moonfed.core.errors import UserError
@@ -31,7 +32,7 @@ def run_trials(
     context, trials = set_up([config for config, _ in configs], labels, data, custom)
     places = [out or default_folder(trial.config) for (_, out), trial in zip(configs, trials, strict=True)]
     execute(trials, context, places, resume, callbacks)
-    return [read_run(place) for place in places]
+    return [replace(read_run(place), config=trial.config) for trial, place in zip(trials, places, strict=True)]
 
 
 def execute(
@@ -50,7 +51,8 @@ def execute(
         need_tensorboard()
     folders = [RunFolder(place, trial, context, fingerprint) for trial, place in zip(trials, places, strict=True)]
     logged = {folder.spec: folder.path for folder in folders if folder.config.run.tensorboard}
-    observers: list[Callback] = [*folders, *([TensorBoardCallback(logged)] if logged else []), *callbacks]
+    boards = [TensorBoardCallback(logged)] if logged else []
+    observers: list[Callback] = [*folders, *boards, *callbacks]
     try:
         for folder in folders:  # whatever is refused is refused before any folder is changed
             folder.check(resume)
@@ -62,8 +64,8 @@ def execute(
         for callback in observers:
             callback.on_end(ended)
     finally:
-        for folder in folders:
-            folder.close()
+        for holder in (*folders, *boards):
+            holder.close()
     return ended
 
 

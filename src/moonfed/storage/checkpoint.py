@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json, read_tensors, write_json, write_tensors
-from moonfed.core.tree import pack, prefixed, under, unpack
+from moonfed.core.tree import in_order, pack, prefixed, under, unpack
 from moonfed.core.types import Slots, State, Tensors, as_snapshot
 
 FORMAT = 1
@@ -63,19 +63,20 @@ class Checkpoint:
                 self._party(party, round).unlink(missing_ok=True)
             self.rounds_of[party] = [last, new]
 
-    def load(self, manifest: Manifest, cohorts: Sequence[Sequence[int]]) -> tuple[State, dict[int, Slots]]:
-        """Read a committed round; cohorts lists who took part in each round up to it."""
+    def load(
+        self, manifest: Manifest, cohorts: Sequence[Sequence[int]], names: Sequence[str] = ()
+    ) -> tuple[State, dict[int, Slots]]:
+        """Read a committed round; cohorts lists who took part in each round, names the model's tensors in order."""
         self.rounds_of = {}
         for round, cohort in enumerate(cohorts[: manifest.round], start=1):
             for party in cohort if manifest.memory else ():
                 self.rounds_of[party] = [*self.rounds_of.get(party, []), round][-2:]
         flat = _read(self._state(manifest.round), manifest)
         model = as_snapshot(unpack({k: v for k, v in flat.items() if k.startswith("model/")}), "model")
-        state = State(model, unpack(under("sent", flat)), unpack(under(SERVER_STATE, flat)))
-        memory = {
-            party: unpack(_read(self._party(party, rounds[-1]), manifest)) for party, rounds in self.rounds_of.items()
-        }
-        return state, memory
+        parts = [in_order(unpack(under(part, flat)), names) for part in ("sent", SERVER_STATE)]
+        state = State(as_snapshot(in_order({"model": model}, names), "model"), *parts)
+        newest = {party: self._party(party, rounds[-1]) for party, rounds in self.rounds_of.items()}
+        return state, {party: in_order(unpack(_read(path, manifest)), names) for party, path in newest.items()}
 
     def rewind(self, manifest: Manifest | None) -> None:
         """Make a committed round, or the beginning, the current one and delete what came after it."""

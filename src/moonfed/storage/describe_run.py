@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from moonfed.data.dataset import Dataset
 from moonfed.engines.devices import gpu_name, thread_count
-from moonfed.training.config import FREE, Config, identity
+from moonfed.training.config import FREE, NEWER, Config, identity
 
 
 def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, Any]:
@@ -53,10 +53,16 @@ def differences(recorded: dict[str, Any], config: Config) -> str:
         there = recorded.get(section)
         old = cast("dict[str, Any]", there) if isinstance(there, dict) else {}
         for name in [*values, *(k for k in old if k not in values)]:
-            if old.get(name) != values.get(name) and name not in FREE.get(section, ()):
-                hint = f" (--precision {old.get(name)} resumes it)" if name == "precision" else ""
-                found.append(f"{section}.{name} was {old.get(name)}, now {values.get(name)}{hint}")
+            unchanged = NEWER.get(section, {})
+            before = old.get(name, unchanged.get(name))
+            if before != values.get(name) and name not in FREE.get(section, ()):
+                hint = f" ({_precision_hint(before)})" if name == "precision" else ""
+                found.append(f"{section}.{name} was {before}, now {values.get(name)}{hint}")
     return ": " + "; ".join(found[:3]) if found else ""
+
+
+def _precision_hint(precision: Any) -> str:
+    return "removed since; resume it with moonfed 0.1" if precision == "bf16" else f"--precision {precision} resumes it"
 
 
 def _version(package: str) -> str:

@@ -80,7 +80,8 @@ class RunFolder(Callback):
                 f"{self.path / LOG} is missing or damaged: it does not hold the {manifest.round} rounds of its "
                 "checkpoint as they were written; use --out for another folder"
             )
-        state, memory = self.checkpoint.load(manifest, [record["cohort"] for record in parse_lines(content)])
+        names = [*trial.state.model.weights, *trial.state.model.buffers]
+        state, memory = self.checkpoint.load(manifest, [record["cohort"] for record in parse_lines(content)], names)
         device = trial.spec.device
         self.log_bytes, self.log_digest = manifest.log_bytes, digest
         done = manifest.round >= trial.config.train.rounds and log == content
@@ -205,8 +206,3 @@ def read_rounds(path: Path) -> list[RoundRecord]:
         return parse_lines(read_log(path / LOG))
     except ValueError as error:
         raise UserError(f"{path / LOG} cannot be read: {short(error)}") from None
-
-
-def last_accuracy(rounds: Sequence[RoundRecord]) -> float | None:
-    """The accuracy of the last round that was evaluated."""
-    return next((record["accuracy"] for record in reversed(rounds) if record["accuracy"] is not None), None)

@@ -55,7 +55,7 @@ class TensorBoardCallback(Callback):
         except OSError as error:
             raise unwritable(self.folders[spec] / "tensorboard", error) from None
 
-    def on_end(self, trials: Sequence[Trial]) -> None:
+    def close(self) -> None:
         """Close the event files; every round was flushed, so a full disk loses none."""
         for writer in self.writers.values():
             with suppress(OSError):

@@ -31,7 +31,7 @@ class FunctionCallback(Callback):
     def on_round(self, finished: Finished) -> bool | None:
         """Call the function once per trial; each trial is reported, whatever it returns."""
         answers = [self.function(with_method(trial, record)) for trial, record in finished]
-        return True in answers
+        return any(answer is True for answer in answers)
 
 
 def with_method(trial: Trial, record: RoundRecord) -> RoundRecord:

@@ -10,12 +10,12 @@ logger = logging.getLogger(__name__)
 
 
 def warn_about(trial: Trial, last: RoundRecord) -> None:
-    """Warn if a finished trial has learned nothing."""
+    """Warn if a finished trial's training loss is no better than guessing: it diverged, or had too few steps."""
     loss, guess = last["losses"].get("supervised"), guessing_loss(trial)
     if loss is not None and guess > 0 and loss >= guess:
         logger.warning(
             "%s, seed %s: the training loss ended at %.3g, no better than guessing by class shares (%.3g); "
-            "try a smaller --lr, or --max-grad-norm 1",
+            "train longer, or use another lr (if it diverged, a smaller one or max_grad_norm 1)",
             trial.spec.label,
             trial.config.run.seed,
             loss,

@@ -17,6 +17,7 @@ from moonfed.training.cohort import Cohort
 from moonfed.training.diagnostics import warn_about
 from moonfed.training.evaluate import evaluate_round
 from moonfed.training.records import RoundRecord
+from moonfed.training.registry import preset_of
 from moonfed.training.runner import CohortRunner, LocalRunner
 from moonfed.training.trial import RunContext, Trial
 
@@ -50,7 +51,7 @@ def run_rounds(
             for trial, record in finished:
                 if trial.done:
                     warn_about(trial, record)
-            if True in answers:
+            if any(answer is True for answer in answers):
                 break
     return current
 
@@ -84,7 +85,7 @@ def finish_round(
         loss = scores.get("test_loss")
         return trial.fail(f"the model after round {after.round} is not finite (test loss {loss})"), None
     sent = nbytes(trial.state.model) + nbytes(trial.state.sent)
-    travels = len(trial.spec.infos) > 1  # with one party, nothing does
+    travels = not preset_of(trial.config.algorithm.name).pooled  # rows in one place: nothing does
     record: dict[str, Any] = {
         "round": after.round,
         **scores,

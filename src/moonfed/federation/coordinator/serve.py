@@ -69,7 +69,7 @@ def serve(
     fingerprint = _fingerprint(roster["sites"], data.fingerprint, encoded)
     opening = Opening(path, roster, rejections, runner)
     execute([trial], context, [path], resume, [opening, *callbacks], runner, fingerprint)
-    return read_run(path)
+    return replace(read_run(path), config=resolved)
 
 
 class Opening(Callback):

@@ -6,8 +6,8 @@ import secrets
 import time
 from typing import NamedTuple
 
-from moonfed.core.tree import tree_map
-from moonfed.core.types import PartyInfo, State
+from moonfed.core.tree import in_order, tree_map
+from moonfed.core.types import PartyInfo, State, as_snapshot
 from moonfed.data.batches import draw_plan, probe_plan
 from moonfed.data.partition import Rows, class_counts
 from moonfed.engines import EngineOptions, Job, JobResult, nets_of, pick_device, pick_engine
@@ -104,7 +104,7 @@ class SiteTrainer:
     def _train(self, request: Request, envelope: Envelope, memory: SiteMemory) -> Envelope:
         start, loaded, claim = time.perf_counter(), self._load(request, memory), request.claim
         device = loaded.context.data.inputs.device
-        state: State = tree_map(lambda t: t.to(device), decode_state(envelope.tensors))
+        state: State = tree_map(lambda t: t.to(device), _in_model_order(decode_state(envelope.tensors), loaded))
         result = loaded.context.engine.run_cohort([self._job(request, loaded, state, memory)])[0]
         tensors = {name: tensor.cpu() for name, tensor in encode_upload(result.upload).items()}
         numbers = _numbers(result, len(loaded.rows)) | {PROCESS: self.process}
@@ -121,7 +121,8 @@ class SiteTrainer:
         settings = config.algorithm
         local = make_algorithm(settings.name, settings.server, settings.options).local
         if request.base:
-            slots = tree_map(lambda t: t.to(device), memory.load_slots(request.base))
+            slots = in_order(memory.load_slots(request.base), _names(loaded))
+            slots = tree_map(lambda t: t.to(device), slots)
         else:
             info = PartyInfo(request.party, len(loaded.rows), loaded.counts)
             slots = local.init_memory(state, info, lambda name: init_model(loaded.spec, seed, name, device))
@@ -149,6 +150,18 @@ class SiteTrainer:
             counts = tuple(class_counts(data.labels.cpu().numpy(), [rows], data.classes)[0])
             self.loaded = (identity, LoadedRun(config, RunContext(data, nets, engine), spec, rows, counts))
         return self.loaded[1]
+
+
+def _names(loaded: LoadedRun) -> list[str]:
+    net = loaded.context.nets.training
+    return [name for name, _ in (*net.named_parameters(), *net.named_buffers())]
+
+
+def _in_model_order(state: State, loaded: LoadedRun) -> State:
+    """Undo the sorting of names on the way: sums over a model's tensors depend on their order."""
+    names = _names(loaded)
+    model = as_snapshot(in_order({"model": state.model}, names), "model")
+    return State(model, in_order(state.sent, names), state.server_state)
 
 
 def _numbers(result: JobResult, rows: int) -> dict[str, int | float]:
