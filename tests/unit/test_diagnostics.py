@@ -1,6 +1,7 @@
 """A run that has learned nothing says so in one line; one that has, does not."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def test_only_true_stops_a_run():
     heard: list[int] = []
     answers = iter([1, np.ones(2), "stop", None])
 
-    def callback(record):
+    def callback(record: Any) -> Any:
         heard.append(record["round"])
         return next(answers)
 
