@@ -52,7 +52,7 @@ def test_predictions_are_what_the_run_measured(trained: Path, place: Path) -> No
 def test_predictions_go_to_a_file_or_to_stdout(trained: Path, place: Path) -> None:
     new = save_digits(place / "new.npz", labelled=False)
     answer = moonfed("predict", trained, new, "-o", "found.csv")
-    assert answer.out == "382 rows judged; found.csv\n"
+    assert answer.out == "382 rows predicted; found.csv\n"
     assert moonfed("predict", trained, new).out == Path("found.csv").read_text()
     rows = list(csv.DictReader(io.StringIO(Path("found.csv").read_text())))
     assert list(rows[0]) == ["row", "predicted", *(f"p({k})" for k in range(10))]
@@ -86,7 +86,7 @@ def test_a_table_is_read_as_the_training_rows_were_though_they_are_gone(place: P
     assert moonfed("export", "run", "-o", "m.pt2").code == 0
     some = ["job,age,site,label", "cook,30,,no", "nurse,31,a,", "cook,60,b,yes"]
     Path("some.csv").write_text("\n".join(some))
-    assert "3 rows judged, " in moonfed("predict", "run", "some.csv").err, "what is right of them goes beside the rows"
+    assert "3 rows predicted, " in moonfed("predict", "run", "some.csv").err, "what is right of them goes beside the rows"
     Path("pictures").mkdir()
     assert "pictures is a folder, the model was trained on table" in refused(moonfed("predict", "run", "pictures"))
     judged = predict("run", "some.csv")

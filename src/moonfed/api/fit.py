@@ -106,7 +106,9 @@ def compare(
         if isinstance(algorithms, Mapping)
         else [(label_of(chosen), chosen) for chosen in map(algorithm_of, algorithms)]
     )
-    if not named or len({name for name, _ in named}) < len(named):
+    if not named:
+        raise UserError("compare needs at least one algorithm, got none")
+    if len({name for name, _ in named}) < len(named):
         raise UserError(f"compare needs algorithms of different names, got {', '.join(name for name, _ in named)}")
     how = _how(encoder, data, test, parties, rounds, out, callbacks, resume, progress, settings)
     runs = _run(named, _seeds(seeds), how)

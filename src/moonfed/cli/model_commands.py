@@ -28,7 +28,7 @@ def predict(
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="skip rows that cannot be used")] = False,
     json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False,
 ) -> None:
-    """Judge new rows with a run's model: moonfed predict runs/mine new.csv -o predictions.csv."""
+    """Predict the classes of new rows with a run's model: moonfed predict runs/mine new.csv -o predictions.csv."""
     _file(out, (".csv",))
     with working():
         logger.info("reading the model")
@@ -38,15 +38,15 @@ def predict(
         found = judge(run, data, model, skip_bad_rows)
         if out is not None:
             write_bytes(out, found.as_csv().encode())
-    right = "" if found.accuracy is None else f", {found.accuracy:.1%} of them right"
+    right = "" if found.accuracy is None else f", {found.accuracy:.1%} of them correctly"
     if json:
         typer.echo(encoding.dumps(found.as_json(), indent=2, allow_nan=False))
     elif out is None:
         typer.echo(found.as_csv(), nl=False)
         if right:
-            typer.echo(f"{len(found.places):,} rows judged{right}", err=True)
+            typer.echo(f"{len(found.places):,} rows predicted{right}", err=True)
     else:
-        typer.echo(f"{len(found.places):,} rows judged{right}; {out}")
+        typer.echo(f"{len(found.places):,} rows predicted{right}; {out}")
 
 
 def export(

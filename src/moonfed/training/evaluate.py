@@ -14,11 +14,8 @@ from moonfed.core.tree import add, batches, numbers
 from moonfed.core.types import PartyInfo, Snapshot, Upload
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
-from moonfed.engines.devices import is_gpu
+from moonfed.engines.devices import evaluation_rows
 from moonfed.training.trial import RunContext, Trial
-
-BATCH = 1000
-SMALL_MODEL = 1_000_000  # weights; a GPU takes ten times as many rows at once through such a net
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,7 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
     loss = torch.zeros((), dtype=torch.float64, device=data.test_labels.device)
     whose = torch.zeros(len(data.party_names) * 2, dtype=torch.int64, device=data.test_labels.device)
-    small = sum(w.numel() for w in model.weights.values()) < SMALL_MODEL and is_gpu(data.test_inputs.device)
-    batch = 10 * BATCH if small else BATCH
+    batch = evaluation_rows(sum(w.numel() for w in model.weights.values()), data.test_inputs.device)
     rows = list(zip(batches(data.test_inputs, batch), batches(data.test_labels, batch), strict=True))
     parties = [None] * len(rows) if data.test_party is None else batches(data.test_party, batch)
     for (pixels, y), party in zip(rows, parties, strict=True):

@@ -12,7 +12,7 @@ from moonfed.core.rules import Algorithm
 from moonfed.core.types import PartyInfo, Population, Slots, Snapshot, State, Tensors
 from moonfed.data import Dataset
 from moonfed.data.partition import Rows, Split, class_counts, partition
-from moonfed.engines import Engine, Nets
+from moonfed.engines import Engine, Nets, overflow_hint
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.cohort import Cohorts
 from moonfed.training.network import NetSpec, init_model, net_spec
@@ -93,8 +93,7 @@ class Trial:
 
     def fail(self, why: str) -> "Trial":
         """Return the trial at its last good state, with why it failed."""
-        hint = "; fp16 ends at 65,504, --precision tf32 does not" if self.config.run.precision == "fp16" else ""
-        return replace(self, failure=why + hint)
+        return replace(self, failure=why + overflow_hint(self.config.run.precision))
 
 
 def new_trial(config: ResolvedConfig, context: RunContext, label: str = "") -> Trial:
