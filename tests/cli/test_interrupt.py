@@ -31,7 +31,7 @@ def test_a_coordinator_that_waits_for_its_sites_stops_when_told(tmp_path: Path, 
     coordinator.await_word("listening", 60)
     answer = stopped(coordinator, number)
     assert answer.code == 1
-    assert answer.err.splitlines()[-1] == "moonfed: stopped before a round began; the same command starts again"
+    assert answer.err.splitlines()[-1] == "moonfed: stopped before the first round; run the same command again"
     assert not (tmp_path / "run" / "config.json").exists()
     assert_nothing_runs(tmp_path, 1)
 
@@ -53,7 +53,7 @@ def test_a_federation_on_one_machine_stops_before_its_sites_are_there(tmp_path: 
     federated.await_word("listening", 60)
     answer = stopped(federated, number)
     assert answer.code == 1
-    assert answer.err.splitlines()[-1].startswith("moonfed: stopped before a round began")
+    assert answer.err.splitlines()[-1].startswith("moonfed: stopped before the first round")
     assert_nothing_runs(tmp_path, 1)
 
 

@@ -86,7 +86,9 @@ def test_a_table_is_read_as_the_training_rows_were_though_they_are_gone(place: P
     assert moonfed("export", "run", "-o", "m.pt2").code == 0
     some = ["job,age,site,label", "cook,30,,no", "nurse,31,a,", "cook,60,b,yes"]
     Path("some.csv").write_text("\n".join(some))
-    assert "3 rows predicted, " in moonfed("predict", "run", "some.csv").err, "what is right of them goes beside the rows"
+    assert "3 rows predicted, " in moonfed("predict", "run", "some.csv").err, (
+        "what is right of them goes beside the rows"
+    )
     Path("pictures").mkdir()
     assert "pictures is a folder, the model was trained on table" in refused(moonfed("predict", "run", "pictures"))
     judged = predict("run", "some.csv")
