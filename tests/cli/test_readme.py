@@ -57,7 +57,7 @@ def test_every_command_of_the_pages_runs(tmp_path, monkeypatch, capsys):
             continue
         if (
             words[1] == "compare" and "--config" in words
-        ):  # its data is fetched; tests/cli/test_compare_config.py runs them on small archives
+        ):  # test_compare_config.py runs it
             assert (ROOT / words[words.index("--config") + 1]).exists()
             continue
         if words[1] == "reproduce":
