@@ -55,9 +55,7 @@ def test_every_command_of_the_pages_runs(tmp_path, monkeypatch, capsys):
             assert words[2] == "get"
             assert words[3] in DATASETS
             continue
-        if (
-            words[1] == "compare" and "--config" in words
-        ):  # test_compare_config.py runs it
+        if words[1] == "compare" and "--config" in words:  # test_compare_config.py runs it
             assert (ROOT / words[words.index("--config") + 1]).exists()
             continue
         if words[1] == "reproduce":
