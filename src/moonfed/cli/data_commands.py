@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from moonfed.cli.progress import stderr
+from moonfed.cli.progress import messages_to, print_line, stderr
 from moonfed.core.errors import RunFailed, UserError, unknown
 from moonfed.data.catalog.monitor import TransferMonitor
 
@@ -58,7 +58,7 @@ def get(
         return
     if name not in ORIGINS:
         raise unknown("data set to get", name, ORIGINS)
-    with watching(name) as monitor:
+    with messages_to(print_line), watching(name) as monitor:
         receipt = obtain(ORIGINS[name], given, monitor)
     came = "was here already" if receipt.was_cached else "is here"
     typer.echo(f"{name} {came}, from {receipt.source}, verified by {receipt.verified}: {receipt.path}")

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from moonfed.cli.flags import Json, Values, configured, with_settings
-from moonfed.cli.progress import messages_to, showing, stderr
+from moonfed.cli.flags import Json, Values, with_settings
+from moonfed.cli.progress import messages_to, print_line, showing, stderr
 from moonfed.cli.run_summary import close
 from moonfed.core.errors import UserError
 from moonfed.data.readers import ReaderOptions
 from moonfed.engines.devices import DEVICE_HELP
 from moonfed.federation.coordinator.federation_config import FederationSettings, make_federation_settings
+from moonfed.training.config import make_config
 
 federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start, renew.")
 site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
@@ -20,10 +21,6 @@ site = typer.Typer(help="A site's side of a federation: moonfed site init, join.
 SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
 ELSEWHERE = ("data_parties", "run_engine", "run_lanes", "run_compile")  # sites are the parties, and each trains alone
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a name in runs/")]
-File = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
-]
 Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round, with the same sites")]
 
 
@@ -32,15 +29,13 @@ def federate(
     given: Values,
     sites: Annotated[int, typer.Option("--sites", min=1, max=64, help="number of sites")] = 3,
     out: Out = None,
-    config: File = None,
-    set: Set = None,
     resume: Resume = False,
     json: Json = False,
 ) -> None:
     """Run a real federation on this machine, over Flower with TLS and keys: moonfed federate --sites 3 --rounds 2."""
     limits = make_federation_settings(given.pop(WAITING, {}))
     given.setdefault("data", {})["parties"] = str(sites)
-    settings = configured(given, config, set or [])
+    settings = make_config(given)
     _need_flower()
     from moonfed.federation.flower.launcher import run_local_federation
 
@@ -100,8 +95,6 @@ def start_federation(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="the coordinator's folder")],
     listen: Annotated[str, typer.Option("--listen", metavar="HOST", help="address to listen on")] = "0.0.0.0",
     out: Out = None,
-    config: File = None,
-    set: Set = None,
     resume: Resume = False,
     json: Json = False,
 ) -> None:
@@ -113,7 +106,7 @@ def start_federation(
     _check_coordinator(folder)
     coordinator, limits = CoordinatorFolder(folder), make_federation_settings(given.pop(WAITING, {}))
     given.setdefault("data", {})["parties"] = str(len(coordinator.allow_list()))
-    settings = configured(given, config, set or [])
+    settings = make_config(given)
     with showing([signal.SIGTERM]) as display:
         outcome = run_coordinator(
             coordinator, listen, settings, out, resume, limits, [display], lambda: display.stopping
@@ -160,7 +153,8 @@ def init_site(
         raise UserError(
             "--label, --text, --ignore and --skip-bad-rows are about a site's own rows; name them with --data"
         )
-    said = rows and inspect_rows(rows, settings.reader_options)
+    with messages_to(print_line):
+        said = rows and inspect_rows(rows, settings.reader_options)
     made = make_site_folder(folder, invitation, settings)
     if said:
         typer.echo(said)

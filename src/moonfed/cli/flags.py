@@ -10,19 +10,13 @@ import typer
 from pydantic import BaseModel
 
 from moonfed.core.errors import UserError
-from moonfed.training.config import SECTIONS, Config, flag_in, make_config
+from moonfed.training.config import SECTIONS, flag_in
 from moonfed.training.registry import all_settings, setting_flag
 
 Values = dict[str, dict[str, Any]]
 Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="run folder; default: a name made from the settings, in runs/"),
-]
-File = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings, one table a section")
-]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round; on a CPU to the same bits")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
@@ -43,22 +37,27 @@ class Several(NamedTuple):
 
     seeds: Seeds = None
     out: Out = None
-    config: File = None
-    set: Set = None
     resume: Resume = False
     json: Json = False
 
-    def values(self, given: Values) -> Values:
-        """Merge what is typed with what a file and --set say."""
-        return read_settings(given, self.config, self.set or [])
+
+class Sources(NamedTuple):
+    """Where settings come from beside their own flags."""
+
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings, one table per section")
+    ] = None
+    set: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="any setting; may be repeated")
+    ] = None
 
 
 def with_settings(
     sections: Sequence[str], without: Sequence[str] = (), more: Mapping[str, type[BaseModel]] | None = None
 ) -> Callable[[Callable[..., None]], Any]:
-    """Give a command a flag for every setting of some sections; it gets those that were typed as `given`.
+    """Give a command --config, --set and a flag for every setting of some sections; it gets the values as `given`.
 
-    A parameter `several` stands for all the flags of Several.
+    What is typed wins over --set, and --set over the file. A parameter `several` stands for all the flags of Several.
     """
     models = {name: SECTIONS[name] for name in sections} | dict(more or {})
 
@@ -67,13 +66,15 @@ def with_settings(
         del own["given"]
         shared = own.pop("several", None)
         own |= inspect.signature(Several).parameters if shared else {}
+        own |= inspect.signature(Sources).parameters
         flags = {p.name: (s, n, p) for s in models for n, p in _flags(s, models[s]) if p.name not in without}
 
         def called(**values: Any) -> None:
-            given: Values = {}
+            typed: Values = {}
             for key, (section, name, _) in flags.items():
                 if (value := values.pop(key)) is not None:
-                    given.setdefault(section, {})[name] = value
+                    typed.setdefault(section, {})[name] = value
+            given = read_settings(typed, values.pop("config"), values.pop("set") or [])
             if shared:
                 values["several"] = Several(**{name: values.pop(name) for name in Several._fields})
             command(given=given, **values)
@@ -87,20 +88,15 @@ def with_settings(
     return decorate
 
 
-def read_settings(given: Values, file: Path | None, assignments: Sequence[str]) -> Values:
+def read_settings(typed: Values, file: Path | None, assignments: Sequence[str]) -> Values:
     """Merge what a file, --set and the flags say: the later wins."""
     values: Values = {}
-    for layer in (_from_file(file) if file else {}, _from_assignments(assignments), given):
+    for layer in (_from_file(file) if file else {}, _from_assignments(assignments), typed):
         for section, entries in layer.items():
             if not isinstance(entries, dict):
                 raise UserError(f"{section} stands outside a section; sections are {', '.join(SECTIONS)}")
             values.setdefault(section, {}).update(entries)
     return values
-
-
-def configured(given: Values, file: Path | None, assignments: Sequence[str]) -> Config:
-    """Make the config of one trial."""
-    return make_config(read_settings(given, file, assignments))
 
 
 def _flags(section: str, model: type[BaseModel]) -> list[tuple[str, inspect.Parameter]]:

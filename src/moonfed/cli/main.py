@@ -11,7 +11,7 @@ from moonfed import __version__
 from moonfed.cli.bench_command import bench
 from moonfed.cli.data_commands import app as data
 from moonfed.cli.federation_commands import federate, federation, site
-from moonfed.cli.flags import File, Json, Out, Resume, Set, Several, Values, configured, with_settings
+from moonfed.cli.flags import Json, Out, Resume, Several, Values, with_settings
 from moonfed.cli.model_commands import export, predict
 from moonfed.cli.progress import messages_to, print_line, showing
 from moonfed.cli.report_command import report
@@ -19,6 +19,7 @@ from moonfed.cli.reproduce_command import reproduce
 from moonfed.cli.run_summary import close, with_advice
 from moonfed.cli.tune_command import tune
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.training.config import make_config
 
 app = typer.Typer(
     help="Federated learning on non-IID data, built round MOON.\n\nStart with: moonfed compare moon fedavg",
@@ -47,13 +48,11 @@ def top(
 
 @app.command()
 @with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
-def run(
-    given: Values, out: Out = None, config: File = None, set: Set = None, resume: Resume = False, json: Json = False
-) -> None:
+def run(given: Values, out: Out = None, resume: Resume = False, json: Json = False) -> None:
     """Train one algorithm: moonfed run --algorithm moon --mu 5 --parties 10 --beta 0.5 --rounds 20 --seed 0."""
-    settings = configured(given, config, set or [])
     from moonfed.experiments.execute import run_trials
 
+    settings = make_config(given)
     with showing() as display:
         (record,) = run_trials([(settings, out)], resume, [display])
     close(record, json)
@@ -76,9 +75,8 @@ def compare(
     """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
     from moonfed.experiments.compare import compare_options, plan_comparison
 
-    values = several.values(given)
-    chosen = compare_options(methods or [], several.seeds, values.pop("compare", {}))
-    folder, plan = plan_comparison(chosen.methods, chosen.seeds, values, several.out)
+    chosen = compare_options(methods or [], several.seeds, given.pop("compare", {}))
+    folder, plan = plan_comparison(chosen.methods, chosen.seeds, given, several.out)
     _run_together(folder, plan, several, "method", chosen.baseline)
 
 
@@ -91,7 +89,7 @@ def sweep(
     """Train one algorithm with every value of a grid, in shared stacks: moonfed sweep --mu 0.1,1,5,10 --seeds 0,1,2."""
     from moonfed.experiments.sweep import plan_sweep
 
-    folder, plan = plan_sweep(several.seeds, several.values(given), several.out)
+    folder, plan = plan_sweep(several.seeds, given, several.out)
     _run_together(folder, plan, several, "setting")
 
 
@@ -130,8 +128,6 @@ def _run_together(
 def partition(
     given: Values,
     seed: Annotated[str | None, typer.Option("--seed", help="seed of the split (default 0)", metavar="VALUE")] = None,
-    config: File = None,
-    set: Set = None,
     json: Json = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="draw the heat map of classes and parties: .png, .svg, .pdf")
@@ -144,8 +140,10 @@ def partition(
     from moonfed.training.split_summary import describe_split
 
     if seed is not None:
-        given["run"] = {"seed": seed}
-    split = describe_split(configured(given, config, set or []))
+        given.setdefault("run", {})["seed"] = seed
+    settings = make_config(given)
+    with messages_to(print_line):
+        split = describe_split(settings)
     if plot is not None:
         draw_heatmap(split, plot)
     if json:
@@ -193,8 +191,7 @@ def main() -> None:
 
 def _main() -> int:
     try:
-        with messages_to(print_line):
-            code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moonfed.cli.flags import File, Json, Set, Values, read_settings, with_settings
+from moonfed.cli.flags import Json, Values, with_settings
 from moonfed.cli.progress import showing
 
 RESULT = "tune.json"
@@ -25,8 +25,6 @@ def tune(
         Path | None,
         typer.Option("--out", metavar="DIR", help="folder; default: a name made from the settings, in runs/"),
     ] = None,
-    config: File = None,
-    set: Set = None,
     json: Json = False,
 ) -> None:
     """Choose mu, temperature and projection by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24."""
@@ -36,7 +34,7 @@ def tune(
     from moonfed.report.listings import tuning_table
     from moonfed.report.terminal import print_table
 
-    search = plan_tune(seeds, read_settings(given, config, set or []), budget, out)
+    search = plan_tune(seeds, given, budget, out)
     with showing() as display:
 
         def run(trials: Any) -> Any:
