@@ -205,8 +205,9 @@ def test_shares_are_those_of_the_sites_that_replied(tmp_path: Path):
 def world_start(world: World) -> Tensors:
     """The first global model of a world."""
     from moonfed.data.catalog.digits import digits
-    from moonfed.training.network import init_model, net_spec
+    from moonfed.models import trained_tensors
+    from moonfed.training.network import build, net_spec
     from moonfed.training.resolve import resolve
 
     data = digits()
-    return init_model(net_spec(resolve(world.config, data), data), 0, "model", torch.device("cpu")).weights
+    return trained_tensors(build(net_spec(resolve(world.config, data), data), 0, "model")).weights

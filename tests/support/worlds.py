@@ -15,7 +15,7 @@ from moonfed.engines import ENGINES, Engine, EngineOptions, Nets, nets_of
 from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.config import Config, make_config
 from moonfed.training.loop import run_rounds
-from moonfed.training.network import net_spec, network
+from moonfed.training.network import build, net_spec
 from moonfed.training.resolve import resolve
 from moonfed.training.trial import RunContext, Trial, new_trial
 
@@ -68,7 +68,7 @@ def settings(algorithm: str = "fedavg", **changes: Any) -> Config:
 def context_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> RunContext:
     """Set up data, network and engine."""
     data = data or some_digits()
-    nets = nets_of(network(net_spec(resolve(config, data), data)).to(data.inputs.device))
+    nets = nets_of(build(net_spec(resolve(config, data), data)).to(data.inputs.device))
     return RunContext(data, nets, ENGINES[engine](nets, data, EngineOptions()))
 
 

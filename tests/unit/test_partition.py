@@ -7,7 +7,8 @@ import pytest
 
 from moonfed.core.errors import UserError
 from moonfed.data.catalog.digits import digits
-from moonfed.data.partition import PARTITIONS, Split, class_counts, partition
+from moonfed.data.partition import PARTITIONS, Split, partition
+from moonfed.training.trial import class_counts
 
 # The class counts of the three data sets decide the sizes; no pixel is needed.
 CIFAR10 = np.repeat(np.arange(10), 5000)

@@ -9,7 +9,6 @@ from commands import SMALL, moonfed
 from worlds import gap, run_one, settings, some_digits, trained
 
 from moonfed.core.errors import UserError
-from moonfed.training.config import identity
 from moonfed.training.resolve import resolve
 from moonfed.training.trial import split_rows
 from moonfed.training.validation_rows import hold_out
@@ -44,10 +43,10 @@ def test_a_party_that_would_have_nothing_left_is_named():
 def test_without_a_share_nothing_changes_and_old_runs_keep_their_name(monkeypatch):
     config, data = settings("moon"), some_digits()
     assert sorted(np.concatenate(split_rows(resolve(config, data), data))) == list(range(len(data.labels)))
-    before = identity(config)
+    before = config.identity
     monkeypatch.setattr("moonfed.training.config.NEWER", {})
-    assert identity(config) != before, "a setting at the value that changes nothing is left out of a run's name"
-    assert identity(config) != identity(settings("moon", data__validation=0.2))
+    assert config.identity != before, "a setting at the value that changes nothing is left out of a run's name"
+    assert config.identity != settings("moon", data__validation=0.2).identity
 
 
 @pytest.mark.parametrize("name", ["moon", "solo", "centralised"])

@@ -1,6 +1,6 @@
 """Splits the rows of a data set between parties."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -158,11 +158,6 @@ def partition(kind: str, labels: Rows, split: Split) -> list[Rows]:
         f"{kind} found no split in {MAX_DRAWS} draws that gives each of {split.parties} parties {split.floor} rows "
         f"({len(labels)} rows, beta {split.beta}); use fewer parties, a larger --beta or a smaller --floor"
     )
-
-
-def class_counts(labels: Rows, parts: Sequence[Rows], classes: int) -> list[list[int]]:
-    """Count each party's rows of each class."""
-    return [np.bincount(labels[part], minlength=classes).tolist() for part in parts]
 
 
 def _concatenate(pieces: list[list[Rows]]) -> list[Rows]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from moonfed.core.errors import UserError, unknown
-from moonfed.training.config import Config, identity, make_config
+from moonfed.training.config import Config, make_config
 
 DEFAULT_SEEDS = "0,1,2"
 MAX_SEEDS, MAX_DIGITS = 10_000, 10
@@ -79,7 +79,7 @@ def read_seeds(seeds: str | None, values: Values) -> list[int]:
 
 def top_folder(command: str, configs: Sequence[Config]) -> Path:
     """Folder of several trials, named by their settings, so that the same command finds it again."""
-    key = hashlib.sha256(" ".join(sorted(identity(config) for config in configs)).encode()).hexdigest()[:6]
+    key = hashlib.sha256(" ".join(sorted(config.identity for config in configs)).encode()).hexdigest()[:6]
     return Path("runs") / f"{command}-{configs[0].data.dataset}-{key}"
 
 

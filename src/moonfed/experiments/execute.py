@@ -12,7 +12,7 @@ from moonfed.storage.run_folder import RunFolder
 from moonfed.storage.run_record import RunRecord, read_run
 from moonfed.storage.tensorboard_log import TensorBoardCallback, need_tensorboard
 from moonfed.training.callbacks import Callback
-from moonfed.training.config import Config, identity
+from moonfed.training.config import Config
 from moonfed.training.loop import run_rounds
 from moonfed.training.registry import full_name
 from moonfed.training.runner import CohortRunner
@@ -73,4 +73,4 @@ def default_folder(config: Config) -> Path:
     """Name the folder of a run by what it is, so that the same settings find the same folder again."""
     settings = config.algorithm
     name = full_name(settings.name, settings.server)
-    return Path("runs") / f"{config.data.dataset}-{name}-s{config.run.seed}-{identity(config)[:6]}"
+    return Path("runs") / f"{config.data.dataset}-{name}-s{config.run.seed}-{config.identity[:6]}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.experiments.compare import read_seeds, top_folder
-from moonfed.training.config import Config, flag_of, identity, make_config
+from moonfed.training.config import Config, flag_of, make_config
 from moonfed.training.settings import OWN
 
 MAX_TRIALS = 1000
@@ -43,7 +43,7 @@ def plan_sweep(
         for seed in numbers:
             run = chosen.get("run", {}) | {"seed": seed}
             trials.append((label, make_config(chosen | {"run": run})))
-    if len({identity(config) for _, config in trials}) < len(trials):
+    if len({config.identity for _, config in trials}) < len(trials):
         raise UserError("two of these settings are the same (for example 1 and 1.0); give each value once")
     top = folder or top_folder("sweep", [config for _, config in trials])
     return top, [

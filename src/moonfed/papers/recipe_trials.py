@@ -13,7 +13,7 @@ from moonfed.papers.scale import scaled
 from moonfed.storage.checkpoint import Checkpoint
 from moonfed.storage.run_folder import FAILURE, LOG, has_final_weights, read_rounds
 from moonfed.storage.run_record import RunRecord, check_rows
-from moonfed.training.config import Config, identity, make_config
+from moonfed.training.config import Config, make_config
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
 
@@ -51,7 +51,7 @@ class ReproductionOptions:
         config = self.config(cell, key)
         name = full_name(config.algorithm.name, config.algorithm.server)
         alone = "-alone" if cell.alone else ""
-        words = f"{config.data.dataset}-{name}-split{key[0]}-seed{key[1]}{alone}-{identity(config)}"
+        words = f"{config.data.dataset}-{name}-split{key[0]}-seed{key[1]}{alone}-{config.identity}"
         return self.out / "trials" / words
 
     def rows(self, cell: Cell, key: Key) -> list[RoundRecord] | None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from moonfed.data.dataset import Dataset
 from moonfed.engines.devices import gpu_name, thread_count
-from moonfed.training.config import FREE, NEWER, Config, identity
+from moonfed.training.config import FREE, NEWER, Config
 
 
 def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, A
     name = algorithm.name if algorithm.server is None else f"{algorithm.name}+{algorithm.server}"
     return {
         "name": f"{name} on {config.data.dataset}, seed {config.run.seed}",
-        "identity": identity(config),
+        "identity": config.identity,
         "config": config.model_dump(mode="json"),
         "data": fingerprint,
         "inputs": describe_inputs(data),

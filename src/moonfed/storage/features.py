@@ -18,8 +18,7 @@ from moonfed.storage.checkpoint import Checkpoint
 from moonfed.storage.run_folder import FINAL
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.config import Config
-from moonfed.training.network import net_spec
-from moonfed.training.network import network as built
+from moonfed.training.network import build, net_spec
 from moonfed.training.registry import ALGORITHMS
 from moonfed.training.resolve import resolve
 
@@ -54,7 +53,7 @@ def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None)
 
 def network(config: Config, data: Dataset, own: CustomEncoder | None = None) -> nn.Module:
     """Build the code of a config's network, in eval mode, with those of its weights that never learn."""
-    return nets_of(built(net_spec(resolve(config, data, own), data, own))).inference
+    return nets_of(build(net_spec(resolve(config, data, own), data, own))).inference
 
 
 def as_model(net: nn.Module, tensors: Tensors, record: RunRecord) -> Snapshot:

@@ -26,7 +26,6 @@ from moonfed.core.types import Slots, Tensors
 from moonfed.storage.checkpoint import Checkpoint, Manifest
 from moonfed.storage.describe_run import describe_run, differences
 from moonfed.training.callbacks import Callback, Finished
-from moonfed.training.config import identity
 from moonfed.training.evaluate import final_evaluation
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import RunContext, Trial
@@ -45,7 +44,7 @@ class RunFolder(Callback):
     def __init__(self, path: Path, trial: Trial, context: RunContext, fingerprint: str = "") -> None:
         self.path, self.spec, self.config, self.context = path, trial.spec, trial.config, context
         self.data, self.fingerprint = context.data, fingerprint or context.data.fingerprint
-        self.identity = identity(trial.config)
+        self.identity = trial.config.identity
         self.start: Manifest | None = None  # the committed round that this process continues from
         self.checkpoint = Checkpoint(path / "checkpoint")
         self.log_bytes, self.log_digest = 0, hashlib.sha256()

@@ -17,7 +17,7 @@ from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measure
 from moonfed.storage.features import model_of
 from moonfed.storage.run_folder import CONFIG, ENCODING
 from moonfed.storage.run_record import RunRecord, read_run
-from moonfed.training.network import net_spec, network
+from moonfed.training.network import build, net_spec
 from moonfed.training.registry import ALGORITHMS
 from moonfed.training.resolve import resolve
 
@@ -47,7 +47,7 @@ def read_saved(folder: Path, encoder: str | None = None) -> Saved:
     own = _own(record, like, encoder)
     which, snapshot = model_of(record, like, own)
     spec = net_spec(resolve(record.config, like, own), like, own)
-    return Saved(record, which, network(spec), snapshot.weights | snapshot.buffers, like, encoding_of(like))
+    return Saved(record, which, build(spec), snapshot.weights | snapshot.buffers, like, encoding_of(like))
 
 
 def _own(record: RunRecord, like: Dataset, encoder: str | None) -> CustomEncoder | None:

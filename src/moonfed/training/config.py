@@ -36,6 +36,22 @@ class Config(Section):
     cohort: CohortSettings = CohortSettings()  # type: ignore[call-arg]
     run: RunSettings = RunSettings()  # type: ignore[call-arg]
 
+    @property
+    def identity(self) -> str:
+        """A hash of the settings that decide what a run computes; runs of one identity continue each other."""
+        values = self.model_dump(mode="json")
+        for section, names in FREE.items():
+            for name in names:
+                del values[section][name]
+        for section, names in NEWER.items():
+            for name, unchanged in names.items():
+                if values[section][name] == unchanged:
+                    del values[section][name]
+        if self.data.path is None:  # runs on data sets of the catalog keep their identity
+            for name in OWN:
+                del values["data"][name]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
 
 SECTIONS: dict[str, type[BaseModel]] = {name: field.annotation for name, field in Config.model_fields.items()}  # type: ignore[misc]
 
@@ -78,22 +94,6 @@ def make_config(values: Mapping[str, Any]) -> Config:
     return config.model_copy(
         update={"algorithm": AlgorithmSettings(name=settings.name, server=settings.server, **options)}
     )
-
-
-def identity(config: Config) -> str:
-    """Hash the settings that decide what a run computes; runs of one identity continue each other."""
-    values = config.model_dump(mode="json")
-    for section, names in FREE.items():
-        for name in names:
-            del values[section][name]
-    for section, names in NEWER.items():
-        for name, unchanged in names.items():
-            if values[section][name] == unchanged:
-                del values[section][name]
-    if config.data.path is None:  # runs on data sets of the catalog keep their identity
-        for name in OWN:
-            del values["data"][name]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def section_flags() -> set[str]:

@@ -2,13 +2,10 @@
 
 from typing import NamedTuple
 
-import torch
-
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import torch_seeded
-from moonfed.core.types import Snapshot
 from moonfed.data import Dataset
-from moonfed.models import ENCODERS, EncoderSpec, Model, trained_tensors
+from moonfed.models import ENCODERS, EncoderSpec, Model
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config
 
@@ -43,21 +40,12 @@ def net_spec(config: Config, data: Dataset, custom: CustomEncoder | None = None)
     return NetSpec(name, shape, data.classes, config.model.projection)
 
 
-def build(spec: NetSpec) -> Model:
-    """Build a network; its weights come from torch's current random stream."""
-    if spec.custom is not None:
-        return Model(spec.custom.build(spec.shape), spec.classes, spec.projection, spec.custom.features)
-    return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
+def build(spec: NetSpec, seed: int = 0, name: str = "network") -> Model:
+    """Build a network on the CPU, so that every device gets the same weights; seed and name decide them.
 
-
-def network(spec: NetSpec) -> Model:
-    """Build a network for its code and its frozen weights, which are the same for every seed."""
-    with torch_seeded(0, "init", "network"):
-        return build(spec)
-
-
-def init_model(spec: NetSpec, seed: int, name: str, device: torch.device) -> Snapshot:
-    """Make the random model of a seed and a name, drawn on the CPU so that every device gets the same."""
+    The default is for a network's code and its frozen weights, which are the same for every seed.
+    """
     with torch_seeded(seed, "init", name):
-        model = build(spec)
-    return trained_tensors(model.to(device))
+        if spec.custom is not None:
+            return Model(spec.custom.build(spec.shape), spec.classes, spec.projection, spec.custom.features)
+        return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)

@@ -31,7 +31,7 @@ class LocalRunner:
         jobs: list[Job] = []
         for trial, cohort in zip(trials, cohorts, strict=True):
             ahead = self.next_plans.pop(trial.spec, None)
-            plans = ahead.result() if ahead is not None else self._draw_plans(trial.spec, trial.round)
+            plans: Sequence[BatchPlan | None] = ahead.result() if ahead is not None else [None] * len(cohort)
             jobs += [make_job(trial, self.context, who, plan) for who, plan in zip(cohort, plans, strict=True)]
         if is_gpu(self.context.data.inputs.device):  # a GPU does not need this processor meanwhile
             submit = self.pool.submit
@@ -40,19 +40,14 @@ class LocalRunner:
         return [{who.party: next(results) for who in cohort} for cohort in cohorts]
 
     def _draw_plans(self, spec: TrialSpec, round: int) -> list[BatchPlan]:
-        return draw_plans(spec, self.context, spec.cohorts.cohort(round), round)
+        return [party_plan(spec, self.context, who, round) for who in spec.cohorts.cohort(round)]
 
 
-def draw_plans(spec: TrialSpec, context: RunContext, cohort: Cohort, round: int) -> list[BatchPlan]:
-    """Draw the batches of a cohort's round: they depend on the seed alone."""
-    seed, train = spec.config.run.seed, spec.config.train
-    work = (train.epochs, train.batch, context.data.recipe)
-    return [draw_plan(seed, round, who.party, spec.parts[who.party], *work, who.work) for who in cohort]
-
-
-def make_job(trial: Trial, context: RunContext, who: Participant, plan: BatchPlan) -> Job:
-    """Prepare a party's round: its memory, or a first one, and the batches of its steps."""
+def make_job(trial: Trial, context: RunContext, who: Participant, plan: BatchPlan | None = None) -> Job:
+    """Prepare a party's round: the batches of its steps, unless they are drawn already, and its memory."""
     spec, train, party = trial.spec, trial.config.train, who.party
+    if plan is None:
+        plan = party_plan(spec, context, who, trial.round)
     memory = trial.memory.get(party)
     if memory is None:
         memory = trial.algorithm.local.init_memory(trial.state, spec.infos[party], spec.init_model)
@@ -63,6 +58,11 @@ def make_job(trial: Trial, context: RunContext, who: Participant, plan: BatchPla
 
 def make_jobs(trial: Trial, context: RunContext) -> list[Job]:
     """Prepare the cohort of a trial's next round."""
-    cohort = trial.spec.cohorts.cohort(trial.round)
-    plans = draw_plans(trial.spec, context, cohort, trial.round)
-    return [make_job(trial, context, who, plan) for who, plan in zip(cohort, plans, strict=True)]
+    return [make_job(trial, context, who) for who in trial.spec.cohorts.cohort(trial.round)]
+
+
+def party_plan(spec: TrialSpec, context: RunContext, who: Participant, round: int) -> BatchPlan:
+    """Draw the batches of a party's round: they depend on the seed alone."""
+    train = spec.config.train
+    work = (train.epochs, train.batch, context.data.recipe, who.work)
+    return draw_plan(spec.config.run.seed, round, who.party, spec.parts[who.party], *work)

@@ -10,8 +10,8 @@ from moonfed.engines.devices import set_threads
 from moonfed.models import ENCODERS, frozen_tensors
 from moonfed.models.custom import CustomEncoder, load_custom, measure_encoder
 from moonfed.training.config import Config
-from moonfed.training.network import net_spec, network
-from moonfed.training.resolve import ResolvedConfig, resolve
+from moonfed.training.network import build, net_spec
+from moonfed.training.resolve import resolve
 from moonfed.training.settings import DataSettings, reader_options
 from moonfed.training.trial import RunContext, Trial, new_trial
 
@@ -25,25 +25,29 @@ def set_up(
     custom: CustomEncoder | None = None,
 ) -> tuple[RunContext, list[Trial]]:
     """Set trials up that share data, network and engine; data and custom encoder are loaded unless given."""
-    first = configs[0]
-    data, custom = load_inputs(first, data, custom)
-    resolved = [resolve(config, data, custom) for config in configs]
-    context = make_context(first, resolved, data, custom)
-    names = labels or [""] * len(resolved)
-    return context, [new_trial(config, context, label) for config, label in zip(resolved, names, strict=True)]
-
-
-def load_inputs(
-    config: Config, data: Dataset | None = None, custom: CustomEncoder | None = None
-) -> tuple[Dataset, CustomEncoder | None]:
-    """Load the data to its device, and the user's encoder if there is one."""
-    device = pick_device(config.run.device)
-    set_threads(config.run.threads)
-    data = (data or load_data(config.data)).to(device)
-    name = config.model.model
+    asked = configs[0]
+    device = pick_device(asked.run.device)
+    set_threads(asked.run.threads)
+    data = data or load_data(asked.data)
+    if data.inputs.device != device:
+        data = data.to(device)
+    name = asked.model.model
     if custom is None and name != "auto" and name not in ENCODERS:
         custom = load_custom(name)
-    return data, custom and measure_encoder(custom, sample_inputs(data), data.words)
+    custom = custom and measure_encoder(custom, sample_inputs(data), data.words)
+
+    resolved = [resolve(config, data, custom) for config in configs]
+    first, run = resolved[0], asked.run
+    model = build(net_spec(first, data, custom)).to(device)
+    nets, frozen = nets_of(model), frozen_tensors(model)
+    steps = len(resolved) * first.train.rounds * first.train.epochs * len(data.labels) // first.train.batch
+    compile = run.compile and first.cohort.fraction * steps >= MIN_STEPS_TO_COMPILE
+    precision = first.run.precision if run.precision == "auto" else run.precision
+    engine = pick_engine(run.engine, nets, data, EngineOptions(precision, run.lanes, compile))
+
+    context = RunContext(data, nets, engine, custom, frozen)
+    names = labels or [""] * len(resolved)
+    return context, [new_trial(config, context, label) for config, label in zip(resolved, names, strict=True)]
 
 
 def load_data(settings: DataSettings) -> Dataset:
@@ -51,18 +55,3 @@ def load_data(settings: DataSettings) -> Dataset:
     if settings.path is None:
         return DATASETS[settings.dataset]()
     return read_dataset(settings.path, reader_options(settings))
-
-
-def make_context(
-    asked: Config, resolved: Sequence[ResolvedConfig], data: Dataset, custom: CustomEncoder | None
-) -> RunContext:
-    """Build the network and the engine that trials share."""
-    config, run = resolved[0], asked.run
-    model = network(net_spec(config, data, custom)).to(data.inputs.device)
-    nets, frozen = nets_of(model), frozen_tensors(model)
-    rounds, epochs = config.train.rounds, config.train.epochs
-    steps = len(resolved) * rounds * epochs * len(data.labels) // config.train.batch
-    compile = run.compile and config.cohort.fraction * steps >= MIN_STEPS_TO_COMPILE
-    precision = config.run.precision if run.precision == "auto" else run.precision
-    engine = pick_engine(run.engine, nets, data, EngineOptions(precision, run.lanes, compile))
-    return RunContext(data, nets, engine, custom, frozen)

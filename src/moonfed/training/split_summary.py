@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 
 from moonfed.data import Dataset
-from moonfed.data.partition import class_counts
 from moonfed.training.config import Config
 from moonfed.training.resolve import resolve
 from moonfed.training.setup import load_data
-from moonfed.training.trial import split_rows
+from moonfed.training.trial import class_counts, split_rows
 from moonfed.training.validation_rows import hold_out
 
 

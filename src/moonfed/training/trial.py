@@ -11,11 +11,12 @@ from moonfed.core.errors import UserError
 from moonfed.core.rules import Algorithm
 from moonfed.core.types import PartyInfo, Population, Slots, Snapshot, State, Tensors
 from moonfed.data import Dataset
-from moonfed.data.partition import Rows, Split, class_counts, partition
+from moonfed.data.partition import Rows, Split, partition
 from moonfed.engines import Engine, Nets, overflow_hint
+from moonfed.models import trained_tensors
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.cohort import Cohorts
-from moonfed.training.network import NetSpec, init_model, net_spec
+from moonfed.training.network import NetSpec, build, net_spec
 from moonfed.training.registry import ALGORITHMS, make_algorithm
 from moonfed.training.resolve import ResolvedConfig
 from moonfed.training.validation_rows import evaluated_on, hold_out
@@ -58,7 +59,7 @@ class TrialSpec:
 
     def init_model(self, name: str) -> Snapshot:
         """Make the trial's random model of a name."""
-        return init_model(self.network, self.config.run.seed, name, self.device)
+        return trained_tensors(build(self.network, self.config.run.seed, name).to(self.device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +126,11 @@ def split_rows(config: ResolvedConfig, data: Dataset) -> list[Rows]:
     return partition(settings.partition, labels, split)
 
 
+def class_counts(labels: Rows, parts: Sequence[Rows], classes: int) -> list[list[int]]:
+    """Count each party's rows of each class."""
+    return [np.bincount(labels[part], minlength=classes).tolist() for part in parts]
+
+
 def start_trial(
     config: ResolvedConfig,
     data: Dataset,
@@ -145,10 +151,8 @@ def start_trial(
             + ("" if config.data.partition == "natural" else f", or --floor {batch}")
         )
     algorithm = make_algorithm(settings.name, settings.server, settings.options)
-    network = net_spec(config, data, custom)
-    cohorts = Cohorts(config, infos)
-    device = data.inputs.device
+    network, device, cohorts = net_spec(config, data, custom), data.inputs.device, Cohorts(config, infos)
     spec = TrialSpec(label or algorithm.name, config, algorithm, network, device, parts, infos, cohorts, data, names)
-    model = init_model(network, config.run.seed, "model", device)
+    model = spec.init_model("model")
     sent, server_state = algorithm.aggregator.init(model, spec.init_model), algorithm.server_optimizer.init(model)
     return Trial(spec, State(model, sent, server_state))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from moonfed.core.tree import in_order, tree_map
 from moonfed.core.types import PartyInfo, State, as_snapshot
 from moonfed.data.batches import draw_plan, probe_plan
-from moonfed.data.partition import Rows, class_counts
+from moonfed.data.partition import Rows
 from moonfed.engines import EngineOptions, Job, JobResult, nets_of, pick_device, pick_engine
 from moonfed.engines.devices import set_threads
 from moonfed.federation.pki.site_folder import SiteFolder
@@ -34,11 +34,12 @@ from moonfed.federation.protocol.signing import sign
 from moonfed.federation.site.redaction import full_message, redacted_message
 from moonfed.federation.site.site_data import load_site_rows
 from moonfed.federation.site.site_memory import SiteMemory
+from moonfed.models import trained_tensors
 from moonfed.training.config import make_config
-from moonfed.training.network import NetSpec, build, init_model, net_spec
+from moonfed.training.network import NetSpec, build, net_spec
 from moonfed.training.registry import make_algorithm
 from moonfed.training.resolve import ResolvedConfig, resolve
-from moonfed.training.trial import RunContext
+from moonfed.training.trial import RunContext, class_counts
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +126,9 @@ class SiteTrainer:
             slots = tree_map(lambda t: t.to(device), slots)
         else:
             info = PartyInfo(request.party, len(loaded.rows), loaded.counts)
-            slots = local.init_memory(state, info, lambda name: init_model(loaded.spec, seed, name, device))
+            slots = local.init_memory(
+                state, info, lambda name: trained_tensors(build(loaded.spec, seed, name).to(device))
+            )
         work = (train.epochs, train.batch, recipe, request.work)
         plan = draw_plan(seed, request.claim.round - 1, request.party, loaded.rows, *work)
         rates = (train.lr, train.momentum, train.weight_decay)
