@@ -19,7 +19,7 @@ def record(method: str, seed: int, *accuracies: float) -> RunRecord:
         {"round": n, "accuracy": a, "losses": {}, "seconds": 1.0, "bytes_up": 1, "bytes_down": 1}
         for n, a in enumerate(accuracies, start=1)
     ]
-    return RunRecord(Path(method) / f"seed-{seed}", config, rows, None, {}, {}, [], None)
+    return RunRecord(Path(method) / f"seed-{seed}", config, rows, None, {})
 
 
 def setting(baseline: str | None = None, **methods: list[float]) -> Setting:

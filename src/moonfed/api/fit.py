@@ -24,7 +24,7 @@ from moonfed.core.tree import under
 from moonfed.core.types import Tensors
 from moonfed.experiments.execute import execute
 from moonfed.models.custom import custom_encoder
-from moonfed.storage.run_folder import final_tensors, read_rounds
+from moonfed.storage.run_folder import final_tensors
 from moonfed.training.callbacks import Callback, Finished, FunctionCallback, with_method
 from moonfed.training.config import Config
 from moonfed.training.evaluate import final_evaluation
@@ -223,8 +223,8 @@ def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How
         context, trials = set_up([config for _, config in plan], [name for name, _ in plan], how.rows.data, custom)
         places = [folder for folder in folders if folder is not None]
         if places:
-            ended = execute(trials, context, places, how.resume, callbacks)
-            rounds = [read_rounds(place) for place in places]
+            done = execute(trials, context, places, how.resume, callbacks)
+            ended, rounds = [trial for trial, _ in done], [record.rows for _, record in done]
         else:
             history = History()
             for callback in callbacks:

@@ -20,7 +20,7 @@ from moonfed.bench.workload import (
 )
 from moonfed.data.dataset import Dataset
 from moonfed.engines import EngineOptions
-from moonfed.engines.devices import Device, device_name, peak_memory, release_memory, reset_peak_memory, thread_count
+from moonfed.engines.devices import Device, device_name, peak_memory, release_memory, reset_peak_memory
 from moonfed.training.trial import RunContext
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def _lanes_used(context: RunContext) -> int | None:
 def _machine(device: Device) -> dict[str, Any]:
     return {
         "device": device_name(device),
-        "threads": thread_count(),
+        "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

@@ -82,7 +82,6 @@ class Display(Callback):
         elif self.first:
             self.console.print(f"resumed after round {self.first} of {self.last}")
         if self.bar is not None:
-            self.bar.start()  # a command may run several groups of trials
             self.task = self.bar.add_task("round", total=self.last, completed=self.first, summary="")
 
     def show(self, line: str) -> None:
@@ -101,11 +100,6 @@ class Display(Callback):
                 left = spent / max(1, round - self.first) * (self.last - round)
                 self.console.print(f"round {round}/{self.last}  {summary}  {spent:.0f} s, {left:.0f} s left")
         return self.stopping
-
-    def on_end(self, trials: Sequence[Trial]) -> None:
-        """Stop the bar, so that the results are printed below it."""
-        if self.bar is not None:
-            self.bar.stop()
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Let the round end and be saved; a second Ctrl-C stops at once, and so does one before the first round."""

@@ -25,7 +25,8 @@ def close(outcome: RunRecord, json: bool) -> None:
     if not outcome.finished:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; continue with --resume")
     if last is not None and not json:
-        if (parties := party_table(accuracy_by_party([("", outcome)]))) is not None:
+        natural = outcome.config.data.partition == "natural"
+        if natural and (parties := party_table(accuracy_by_party([("", outcome)]))) is not None:
             print_table(parties)
         where = outcome.config.data.judged_on if outcome.config.data.validation else "the test set"
         rounds = f"{len(outcome.rows)} round" + ("s" if len(outcome.rows) > 1 else "")

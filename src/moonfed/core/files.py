@@ -1,17 +1,20 @@
-"""Writing so that a crash at any instant leaves the old file or the new one, and reading with suspicion."""
+"""Files: written so that a crash leaves the old one or the new one, read with suspicion; slots in a flat form."""
 
 import errno
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 from moonfed.core.errors import UserError
-from moonfed.core.types import Tensors
+from moonfed.core.tree import under
+from moonfed.core.types import Slots, Snapshot, Tensors
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -125,22 +128,26 @@ def apart(tensors: Tensors) -> Tensors:
     return here
 
 
-def lock_file(path: Path) -> IO[str]:
-    """Open and lock a file; the operating system unlocks it when this process ends, however it ends.
-
-    A lock that another process holds raises BlockingIOError.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("w")
+def lock_folder(folder: Path, name: str) -> IO[str]:
+    """Lock a folder by a file in it; the operating system unlocks it when this process ends, however it ends."""
+    try:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        file = (folder / name).open("w")
+    except OSError as error:
+        raise unwritable(folder, error) from None
     try:
         import fcntl
     except ImportError:  # no such locks on this system
         return file
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         file.close()
-        raise
+        if isinstance(error, BlockingIOError):
+            raise UserError(
+                f"{folder} is in use by another process; wait for it, or use --out for another folder"
+            ) from None
+        raise unwritable(folder, error) from None
     return file
 
 
@@ -185,3 +192,48 @@ def short(error: Exception) -> str:
     """Say in one line what went wrong."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def pack(slots: Slots) -> Tensors:
+    """Flatten slots into one dictionary of tensors whose keys say what each was."""
+    flat: Tensors = {}
+    for name, value in slots.items():
+        if isinstance(value, Tensor):
+            flat[name] = value
+        elif isinstance(value, Snapshot):
+            flat |= {f"{name}/weights/{k}": v for k, v in value.weights.items()}
+            flat |= {f"{name}/buffers/{k}": v for k, v in value.buffers.items()}
+        else:
+            flat |= {f"{name}/tensors/{k}": v for k, v in value.items()}
+    return flat
+
+
+def unpack(flat: Tensors) -> Slots:
+    """Rebuild what pack flattened."""
+    slots: Slots = {}
+    for name in dict.fromkeys(key.split("/", 1)[0] for key in flat):
+        if name in flat:
+            slots[name] = flat[name]
+            continue
+        below = under(name, flat)
+        tensors = under("tensors", below)
+        slots[name] = tensors or Snapshot(under("weights", below), under("buffers", below))
+    return slots
+
+
+def in_order(slots: Slots, names: Sequence[str]) -> Slots:
+    """Put tensors in the order of a model's names: files sort them, and sums depend on the order."""
+    place = {name: i for i, name in enumerate(names)}
+
+    def ordered(tensors: Tensors) -> Tensors:
+        def key(name: str) -> int:
+            return place.get(name.removeprefix("weights/").removeprefix("buffers/"), len(place))
+
+        return {name: tensors[name] for name in sorted(tensors, key=key)}
+
+    def slot(value: Snapshot | Tensors | Tensor) -> Snapshot | Tensors | Tensor:
+        if isinstance(value, Snapshot):
+            return Snapshot(ordered(value.weights), ordered(value.buffers))
+        return ordered(value) if isinstance(value, dict) else value
+
+    return {name: slot(value) for name, value in slots.items()}

@@ -3,6 +3,7 @@
 Each is a small frozen dataclass of pure functions. The defaults of the three base classes together are FedAvg.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from moonfed.core.errors import UserError
-from moonfed.core.tree import add, prefixed, scale, under, zeros_like
+from moonfed.core.tree import nbytes, zeros_like
 from moonfed.core.types import (
     InitModel,
     Outputs,
@@ -145,6 +146,34 @@ class Algorithm:
                     f"{writer} does not write; omit --server to use the algorithm's own"
                 )
 
+    def aggregate(
+        self,
+        state: State,
+        uploads: dict[int, Upload],
+        shares: dict[int, float],
+        infos: Sequence[PartyInfo],
+        population: Population,
+    ) -> tuple[State, list[int]]:
+        """Let the server move the state by a round's uploads; return it with the bytes of each party that sent any.
+
+        Contributions are added in the order of the uploads, which is that of the parties whatever the order of
+        training: floating-point sums depend on it.
+        """
+        if not uploads:
+            return state, []
+        if self.aggregator.linear:
+            total: Tensors = {}
+            sizes: list[int] = []
+            for party, upload in uploads.items():
+                part = self.aggregator.contribute(upload, infos[party], shares[party])
+                sizes += [nbytes(part)] if part else []
+                total = {k: total[k] + part[k] for k in total} if total else part
+            update: Update | None = self.aggregator.update(state, total, population)
+        else:
+            sizes = [nbytes((upload.delta, upload.buffers, upload.slots)) for upload in uploads.values()]
+            update = self.aggregator.reduce(state, uploads, population)
+        return state if update is None else self.server_optimizer.step(state, update), sizes
+
     @property
     def rules(self) -> tuple[LocalRule, Aggregator, ServerOptimizer]:
         """The three rules."""
@@ -196,12 +225,14 @@ def weighted(delta: Tensors, buffers: Tensors, share: float) -> Tensors:
     unit = next(iter(delta.values()))
     floats = {k: v.to(unit.dtype) for k, v in buffers.items()}
     weight = torch.tensor(share, dtype=unit.dtype, device=unit.device)
-    return prefixed("delta", scale(delta, share)) | prefixed("buffers", scale(floats, share)) | {"share": weight}
+    parts = {f"delta/{k}": v * share for k, v in delta.items()} | {f"buffers/{k}": v * share for k, v in floats.items()}
+    return parts | {"share": weight}
 
 
 def mean_of(name: str, total: Tensors) -> Tensors:
     """Divide the summed entries below a name by the summed shares."""
-    return {k: v / total["share"] for k, v in under(name, total).items()}
+    start = f"{name}/"
+    return {k.removeprefix(start): v / total["share"] for k, v in total.items() if k.startswith(start)}
 
 
 def mean_buffers(state: State, total: Tensors) -> Tensors:
@@ -212,8 +243,8 @@ def mean_buffers(state: State, total: Tensors) -> Tensors:
 
 def moved(state: State, step: Tensors, update: Update) -> State:
     """Add a step to the weights and take over the buffers and sent slots of an update."""
-    model = Snapshot(add(state.model.weights, step), update.buffers)
-    return state._replace(model=model, sent=state.sent | update.sent)
+    weights = {k: v + step[k] for k, v in state.model.weights.items()}
+    return state._replace(model=Snapshot(weights, update.buffers), sent=state.sent | update.sent)
 
 
 def _like(old: Tensor, mean: Tensor) -> Tensor:

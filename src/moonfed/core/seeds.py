@@ -8,6 +8,9 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+published_numpy = np.random.RandomState  # NumPy's legacy stream, from which the published partitions were drawn
+published_python = random.Random  # the stream from which the published cohorts were drawn
+
 
 def seed_for(trial: int, *names: str | int) -> int:
     """Turn a trial's seed and the name of a draw into 63 bits, the same on every machine."""
@@ -18,16 +21,6 @@ def seed_for(trial: int, *names: str | int) -> int:
 def generator(trial: int, *names: str | int) -> np.random.Generator:
     """Make the NumPy generator of a named draw."""
     return np.random.Generator(np.random.PCG64(seed_for(trial, *names)))
-
-
-def published_numpy(seed: int) -> np.random.RandomState:
-    """Make NumPy's legacy stream, from which the published partitions were drawn."""
-    return np.random.RandomState(seed)
-
-
-def published_python(seed: int) -> random.Random:
-    """Make Python's stream, from which the published cohorts were drawn."""
-    return random.Random(seed)
 
 
 @contextmanager

@@ -1,15 +1,18 @@
-"""Arithmetic on dictionaries of tensors, and the flat form in which trees lie on disk."""
+"""Arithmetic on dictionaries of tensors, and walks over trees of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
 
-from moonfed.core.types import Slots, Snapshot, Tensors
+from moonfed.core.types import Tensors
 
 T = TypeVar("T")
+# Functions of torch that it leaves untyped.
 vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore
+batches: Callable[[Tensor, int], tuple[Tensor, ...]] = torch.split  # pyright: ignore
+numbers: Callable[[Tensor], list[Any]] = Tensor.tolist  # pyright: ignore
 
 
 class _foreach:
@@ -104,16 +107,6 @@ def finite(tree: Any) -> bool:
     return not floats or bool(torch.isfinite(torch.stack(_foreach.norm(floats, float("inf")))).all())
 
 
-def batches(tensor: Tensor, rows: int) -> tuple[Tensor, ...]:
-    """Split a tensor into batches of so many rows; the last may be smaller."""
-    return torch.split(tensor, rows)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-
-
-def numbers(tensor: Tensor) -> list[Any]:
-    """Return a tensor as nested lists of Python numbers."""
-    return tensor.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-
-
 def prefixed(name: str, a: Tensors) -> Tensors:
     """Put name/ before every key."""
     return {f"{name}/{k}": v for k, v in a.items()}
@@ -123,47 +116,3 @@ def under(name: str, a: Tensors) -> Tensors:
     """Take the entries below name/, without it."""
     start = f"{name}/"
     return {k[len(start) :]: v for k, v in a.items() if k.startswith(start)}
-
-
-def pack(slots: Slots) -> Tensors:
-    """Flatten slots into one dictionary of tensors whose keys say what each was."""
-    flat: Tensors = {}
-    for name, value in slots.items():
-        if isinstance(value, Tensor):
-            flat[name] = value
-        elif isinstance(value, Snapshot):
-            flat |= prefixed(f"{name}/weights", value.weights) | prefixed(f"{name}/buffers", value.buffers)
-        else:
-            flat |= prefixed(f"{name}/tensors", value)
-    return flat
-
-
-def unpack(flat: Tensors) -> Slots:
-    """Rebuild what pack flattened."""
-    slots: Slots = {}
-    for name in dict.fromkeys(key.split("/", 1)[0] for key in flat):
-        if name in flat:
-            slots[name] = flat[name]
-            continue
-        below = under(name, flat)
-        tensors = under("tensors", below)
-        slots[name] = tensors or Snapshot(under("weights", below), under("buffers", below))
-    return slots
-
-
-def in_order(slots: Slots, names: Sequence[str]) -> Slots:
-    """Put tensors in the order of a model's names: files sort them, and sums depend on the order."""
-    place = {name: i for i, name in enumerate(names)}
-
-    def ordered(tensors: Tensors) -> Tensors:
-        def key(name: str) -> int:
-            return place.get(name.removeprefix("weights/").removeprefix("buffers/"), len(place))
-
-        return {name: tensors[name] for name in sorted(tensors, key=key)}
-
-    def slot(value: Snapshot | Tensors | Tensor) -> Snapshot | Tensors | Tensor:
-        if isinstance(value, Snapshot):
-            return Snapshot(ordered(value.weights), ordered(value.buffers))
-        return ordered(value) if isinstance(value, dict) else value
-
-    return {name: slot(value) for name, value in slots.items()}

@@ -12,9 +12,6 @@ DEVICE_KINDS = ("auto", "cpu", "cuda")
 
 Device = torch.device
 
-EVALUATION_ROWS = 1000  # rows per forward pass
-SMALL_MODEL_WEIGHTS = 1_000_000  # a GPU takes ten times as many rows at once through a smaller model
-
 
 def pick_device(name: str) -> Device:
     """Turn a device setting into a device that this machine has; auto is the GPU if there is one."""
@@ -57,11 +54,6 @@ def set_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def thread_count() -> int:
-    """Return the number of CPU threads."""
-    return torch.get_num_threads()
-
-
 def release_memory(device: Device) -> None:
     """Return unused memory of a GPU to the system."""
     if is_gpu(device):
@@ -86,8 +78,3 @@ def free_memory(device: Device) -> int:
     """Return the bytes that can still be allocated on a GPU."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-
-
-def evaluation_rows(weights: int, device: Device) -> int:
-    """Return how many rows to run at once through a model with this many weights."""
-    return 10 * EVALUATION_ROWS if is_gpu(device) and weights < SMALL_MODEL_WEIGHTS else EVALUATION_ROWS

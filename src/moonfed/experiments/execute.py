@@ -1,7 +1,7 @@
 """Trials from settings to results: set up, resumed, run, recorded."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 
 from moonfed.core.errors import UserError
@@ -9,7 +9,7 @@ from moonfed.data import Dataset
 from moonfed.models.custom import CustomEncoder
 from moonfed.storage.checkpoint import lowest_common
 from moonfed.storage.run_folder import RunFolder
-from moonfed.storage.run_record import RunRecord, read_run
+from moonfed.storage.run_record import RunRecord
 from moonfed.storage.tensorboard_log import TensorBoardCallback, need_tensorboard
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config
@@ -31,8 +31,7 @@ def run_trials(
     """Run trials that share data and network, each into its own folder, as one stack where they fit."""
     context, trials = set_up([config for config, _ in configs], labels, data, custom)
     places = [out or default_folder(trial.config) for (_, out), trial in zip(configs, trials, strict=True)]
-    execute(trials, context, places, resume, callbacks)
-    return [replace(read_run(place), config=trial.config) for trial, place in zip(trials, places, strict=True)]
+    return [record for _, record in execute(trials, context, places, resume, callbacks)]
 
 
 def execute(
@@ -43,8 +42,8 @@ def execute(
     callbacks: Sequence[Callback] = (),
     runner: CohortRunner | None = None,
     fingerprint: str = "",
-) -> list[Trial]:
-    """Run trials from where their folders stand to their last round, committing every one."""
+) -> list[tuple[Trial, RunRecord]]:
+    """Run trials from where their folders stand to their last round, committing every one; return them as they end."""
     if len({place.resolve() for place in places}) < len(places):
         raise UserError("two of the runs are the same; ask for each of them once")
     if any(trial.config.run.tensorboard for trial in trials):
@@ -53,20 +52,23 @@ def execute(
     logged = {folder.spec: folder.path for folder in folders if folder.config.run.tensorboard}
     boards = [TensorBoardCallback(logged)] if logged else []
     observers: list[Callback] = [*folders, *boards, *callbacks]
-    try:
+    with ExitStack() as opened:
+        for folder in folders:
+            opened.enter_context(folder)
+        for board in boards:
+            opened.enter_context(board)
         for folder in folders:  # whatever is refused is refused before any folder is changed
             folder.check(resume)
-        start = lowest_common([folder.checkpoint.manifests() for folder in folders])
-        ready = [folder.load(trial, at) for trial, folder, at in zip(trials, folders, start, strict=True)]
+        ready = list(trials)
+        if any(folder.resumes for folder in folders):
+            start = lowest_common([folder.checkpoint.manifests() for folder in folders])
+            ready = [folder.load(trial, at) for trial, folder, at in zip(trials, folders, start, strict=True)]
         for callback in observers:
             callback.on_start(ready)
         ended = run_rounds(ready, context, observers, runner)
         for callback in observers:
             callback.on_end(ended)
-    finally:
-        for holder in (*folders, *boards):
-            holder.close()
-    return ended
+    return [(trial, folder.record) for trial, folder in zip(ended, folders, strict=True)]
 
 
 def default_folder(config: Config) -> Path:

@@ -18,7 +18,8 @@ from moonfed.models import ENCODERS, EncoderSpec
 from moonfed.papers.recipe import Recipe
 from moonfed.papers.recipe_trials import ReproductionOptions, is_finished, required_trials, rounds_done
 from moonfed.papers.scale import BATCH, SMOKE_DATA
-from moonfed.storage.run_folder import CONFIG, read_rounds
+from moonfed.storage.run_files import CONFIG
+from moonfed.storage.run_record import read_rounds
 from moonfed.training.config import Config
 from moonfed.training.network import NetSpec, build
 

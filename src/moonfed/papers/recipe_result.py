@@ -18,7 +18,7 @@ from moonfed.papers.recipe_trials import Key, ReproductionOptions, has_failed, r
 from moonfed.papers.scale import scaled
 from moonfed.papers.separation import features_path, separation
 from moonfed.papers.verdict import judge, judge_level, units
-from moonfed.storage.run_folder import CONFIG
+from moonfed.storage.run_files import CONFIG
 from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.records import RoundRecord
 from moonfed.training.split_summary import describe_split

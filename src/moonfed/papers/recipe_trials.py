@@ -11,8 +11,8 @@ from moonfed.engines import pick_device, pick_precision
 from moonfed.papers.recipe import WITHOUT_TRIALS, Cell, Recipe
 from moonfed.papers.scale import scaled
 from moonfed.storage.checkpoint import Checkpoint
-from moonfed.storage.run_folder import FAILURE, LOG, has_final_weights, read_rounds
-from moonfed.storage.run_record import RunRecord, check_rows
+from moonfed.storage.run_files import FAILURE, LOG
+from moonfed.storage.run_record import RunRecord, check_rows, has_final_weights, read_rounds
 from moonfed.training.config import Config, make_config
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
@@ -113,7 +113,7 @@ def run_recipes(recipes: Sequence[Recipe], options: ReproductionOptions, run_tri
 
 def rounds_done(folder: Path) -> int:
     """Number of rounds that a trial has saved."""
-    return next((manifest.round for manifest in Checkpoint(folder / "checkpoint").manifests()), 0)
+    return next((manifest.round for manifest in Checkpoint(folder).manifests()), 0)
 
 
 def is_finished(folder: Path, rounds: int) -> bool:

@@ -13,7 +13,7 @@ from moonfed.papers.moon_figures import FOUR_MODELS
 from moonfed.papers.recipe import Line
 from moonfed.papers.recipe_trials import Key, ReproductionOptions
 from moonfed.storage.features import features as encoder_features
-from moonfed.storage.run_folder import FINAL
+from moonfed.storage.run_files import FINAL
 from moonfed.training.config import Config
 from moonfed.training.runner import make_jobs
 from moonfed.training.setup import set_up

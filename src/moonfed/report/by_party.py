@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
 from moonfed.report.blocks import Table
-from moonfed.storage.run_folder import EVALUATION
+from moonfed.storage.run_files import EVALUATION
 from moonfed.storage.run_record import RunRecord
 
 MAX_PARTIES_SHOWN = 40

@@ -1,13 +1,30 @@
-"""Checkpoints: state, party memory and round number, committed by renaming one small manifest into place."""
+"""Checkpoints: state, party memory and log, committed by renaming one small manifest into place."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from moonfed.core.errors import UserError
-from moonfed.core.files import read_json, read_tensors, write_json, write_tensors
-from moonfed.core.tree import in_order, pack, prefixed, under, unpack
+from moonfed.core.files import (
+    append_line,
+    cut,
+    in_order,
+    pack,
+    parse_lines,
+    read_json,
+    read_log,
+    read_tensors,
+    unpack,
+    write_json,
+    write_tensors,
+)
+from moonfed.core.tree import under
 from moonfed.core.types import Slots, State, Tensors, as_snapshot
+from moonfed.storage.run_files import CHECKPOINT, LOG
+from moonfed.training.records import RoundRecord
+from moonfed.training.trial import Trial
 
 FORMAT = 1
 SERVER_STATE = "kept"  # the name on disk since format 1
@@ -27,14 +44,16 @@ class Manifest(NamedTuple):
 
 
 class Checkpoint:
-    """A folder with the last two committed rounds; a round writes only the files of its own cohort.
+    """A folder with the last two committed rounds, and the log of all; a round writes only the files of its own cohort.
 
     The previous round is kept so that trials of one stack, killed between two commits, can all return to their lowest
     common round.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, run: Path, identity: str = "", data: str = "") -> None:
+        self.folder, self.log = run / CHECKPOINT, run / LOG
+        self.identity, self.data = identity, data  # of the run that commits; a reader needs neither
+        self.log_bytes, self.log_digest = 0, hashlib.sha256()
         self.rounds_of: dict[int, list[int]] = {}  # the rounds for which a party's file exists, oldest first
 
     def manifests(self) -> list[Manifest]:
@@ -42,41 +61,59 @@ class Checkpoint:
         found = [self._manifest(name) for name in (CURRENT, BEFORE)]
         return list({m.round: m for m in reversed(found) if m is not None}.values())[::-1]
 
-    def write(self, round: int, state: State, changed: dict[int, Slots], identity: str) -> None:
-        """Write the state and the memory of the parties that changed, under names of their round."""
+    def commit(self, trial: Trial, record: RoundRecord) -> None:
+        """Make a round permanent: its files, its line of the log, then the manifest.
+
+        From the rename of the manifest on, a resume finds the round. What no manifest needs is deleted at the end.
+        """
+        old, round, state = self._manifest(CURRENT), trial.round, trial.state
+        changed: dict[int, Slots] = {k: trial.memory[k] for k in record["cohort"] if k in trial.memory}
         flat = pack({"model": state.model})
-        flat |= prefixed("sent", pack(state.sent)) | prefixed(SERVER_STATE, pack(state.server_state))
+        flat |= {f"sent/{k}": v for k, v in pack(state.sent).items()}
+        flat |= {f"{SERVER_STATE}/{k}": v for k, v in pack(state.server_state).items()}
         files = {self._state(round): flat} | {self._party(k, round): pack(slots) for k, slots in changed.items()}
         for path, tensors in files.items():
-            write_tensors(path, tensors, identity=identity)
-
-    def commit(self, manifest: Manifest, changed: Sequence[int]) -> None:
-        """Commit a round: from the rename on, a resume finds it. Then delete what no manifest needs."""
-        old = self._manifest(CURRENT)
+            write_tensors(path, tensors, identity=self.identity)
+        line = json.dumps(record, allow_nan=False)
+        self.log_bytes = append_line(self.log, self.log_bytes, line)
+        self.log_digest.update(line.encode() + b"\n")
+        log = (self.log_bytes, self.log_digest.hexdigest())
+        manifest = Manifest(round, *log, self.identity, self.data, bool(trial.memory))
         if old is not None:
             write_json(self.folder / BEFORE, old._asdict())
         write_json(self.folder / CURRENT, manifest._asdict())
-        self._state(manifest.round - 2).unlink(missing_ok=True)
+        self._state(round - 2).unlink(missing_ok=True)
         for party in changed:
-            *stale, last, new = [0, 0, *self.rounds_of.get(party, []), manifest.round]
-            for round in stale:
-                self._party(party, round).unlink(missing_ok=True)
+            *stale, last, new = [0, 0, *self.rounds_of.get(party, []), round]
+            for earlier in stale:
+                self._party(party, earlier).unlink(missing_ok=True)
             self.rounds_of[party] = [last, new]
 
-    def load(
-        self, manifest: Manifest, cohorts: Sequence[Sequence[int]], names: Sequence[str] = ()
-    ) -> tuple[State, dict[int, Slots]]:
-        """Read a committed round; cohorts lists who took part in each round, names the model's tensors in order."""
+    def load(self, manifest: Manifest, names: Sequence[str]) -> tuple[State, dict[int, Slots], list[RoundRecord]]:
+        """Read a committed round: its state, the parties' memory, and the log up to it; names orders the tensors."""
+        content = read_log(self.log)[: manifest.log_bytes]
+        digest, rounds = hashlib.sha256(content), content.count(b"\n")
+        if (digest.hexdigest(), rounds) != (manifest.log_digest, manifest.round):
+            raise UserError(
+                f"{self.log} is missing or damaged: it does not hold the {manifest.round} rounds of its "
+                "checkpoint as they were written; use --out for another folder"
+            )
+        self.log_bytes, self.log_digest = manifest.log_bytes, digest
+        rows: list[RoundRecord] = parse_lines(content)
         self.rounds_of = {}
-        for round, cohort in enumerate(cohorts[: manifest.round], start=1):
-            for party in cohort if manifest.memory else ():
+        for round, row in enumerate(rows, start=1):
+            for party in row["cohort"] if manifest.memory else ():
                 self.rounds_of[party] = [*self.rounds_of.get(party, []), round][-2:]
+        newest = {party: self._party(party, rounds[-1]) for party, rounds in self.rounds_of.items()}
+        memory = {party: in_order(unpack(_read(path, manifest)), names) for party, path in newest.items()}
+        return self.load_state(manifest, names), memory, rows
+
+    def load_state(self, manifest: Manifest, names: Sequence[str] = ()) -> State:
+        """Read the server's state of a committed round."""
         flat = _read(self._state(manifest.round), manifest)
         model = as_snapshot(unpack({k: v for k, v in flat.items() if k.startswith("model/")}), "model")
         parts = [in_order(unpack(under(part, flat)), names) for part in ("sent", SERVER_STATE)]
-        state = State(as_snapshot(in_order({"model": model}, names), "model"), *parts)
-        newest = {party: self._party(party, rounds[-1]) for party, rounds in self.rounds_of.items()}
-        return state, {party: in_order(unpack(_read(path, manifest)), names) for party, path in newest.items()}
+        return State(as_snapshot(in_order({"model": model}, names), "model"), *parts)
 
     def rewind(self, manifest: Manifest | None) -> None:
         """Make a committed round, or the beginning, the current one and delete what came after it."""
@@ -91,11 +128,15 @@ class Checkpoint:
         for path in [*self.folder.glob("*.safetensors"), *self.folder.glob(".*.tmp")]:
             if path not in needed:
                 path.unlink(missing_ok=True)
+        cut(self.log, self.log_bytes)
 
-    def check(self, identity: str, data: str) -> None:
+    def check(self) -> None:
         """Refuse a checkpoint that other settings or other data wrote."""
         for manifest in self.manifests()[:1]:
-            for what, ours, theirs in (("settings", identity, manifest.identity), ("data", data, manifest.data)):
+            for what, ours, theirs in (
+                ("settings", self.identity, manifest.identity),
+                ("data", self.data, manifest.data),
+            ):
                 if ours != theirs:
                     raise UserError(
                         f"{self.folder.parent} was run with other {what} ({theirs[:8]}, now {ours[:8]}); "

@@ -5,14 +5,16 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
+import torch
+
 from moonfed.data.dataset import Dataset
-from moonfed.engines.devices import gpu_name, thread_count
+from moonfed.engines.devices import gpu_name, is_gpu
 from moonfed.training.config import FREE, NEWER, Config
 
 
 def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, Any]:
     """Describe a run: settings, data, versions, machine."""
-    algorithm = config.algorithm
+    algorithm, device = config.algorithm, data.inputs.device
     name = algorithm.name if algorithm.server is None else f"{algorithm.name}+{algorithm.server}"
     return {
         "name": f"{name} on {config.data.dataset}, seed {config.run.seed}",
@@ -26,8 +28,8 @@ def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, A
             "system": platform.platform(),
             "cpu": platform.machine(),
             "cores": os.cpu_count(),
-            "threads": thread_count(),
-            "gpu": gpu_name(),
+            "threads": torch.get_num_threads(),
+            "gpu": gpu_name(device) if is_gpu(device) else None,
         },
     }
 

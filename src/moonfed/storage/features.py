@@ -15,7 +15,7 @@ from moonfed.engines import nets_of
 from moonfed.engines.step import forward_anchor
 from moonfed.models.custom import CustomEncoder
 from moonfed.storage.checkpoint import Checkpoint
-from moonfed.storage.run_folder import FINAL
+from moonfed.storage.run_files import FINAL
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.config import Config
 from moonfed.training.network import build, net_spec
@@ -43,12 +43,11 @@ def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None)
         if apart:
             return "party 0", as_model(net, under("party0", tensors), record)
         return "global model", as_model(net, tensors, record)
-    checkpoint = Checkpoint(record.folder / "checkpoint")
+    checkpoint = Checkpoint(record.folder)
     committed = checkpoint.manifests()
     if apart or not committed:
         raise UserError(f"{record.folder} keeps no model of its last round")
-    state, _ = checkpoint.load(committed[0], [])
-    return f"global model of round {committed[0].round}", state.model
+    return f"global model of round {committed[0].round}", checkpoint.load_state(committed[0]).model
 
 
 def network(config: Config, data: Dataset, own: CustomEncoder | None = None) -> nn.Module:

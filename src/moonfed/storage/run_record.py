@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from moonfed.core.errors import UserError
-from moonfed.core.files import read_json
+from moonfed.core.files import parse_lines, read_json, read_log, read_tensors, short
 from moonfed.storage.checkpoint import Checkpoint
-from moonfed.storage.run_folder import CONFIG, FAILURE, LOG, has_final_weights, read_rounds
+from moonfed.storage.run_files import CHECKPOINT, CONFIG, FAILURE, FINAL, LOG
 from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.config import Config, make_config
 from moonfed.training.records import RoundRecord
@@ -23,10 +23,29 @@ class RunRecord:
     config: Config
     rows: list[RoundRecord]
     failure: str | None
-    machine: dict[str, Any]
-    versions: dict[str, Any]
-    before: list[dict[str, Any]]  # machine and versions of each part before it was resumed
-    data: str | None  # fingerprint of the data set
+    description: dict[str, Any]  # what config.json holds
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """The machine that the trial was last carried out on."""
+        return _as_dict(self.description.get("machine"))
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """Versions of the packages that it was last carried out with."""
+        return _as_dict(self.description.get("versions"))
+
+    @property
+    def before(self) -> list[dict[str, Any]]:
+        """Machine and versions of each part before it was resumed."""
+        parts = self.description.get("before")
+        return [_as_dict(part) for part in cast("list[Any]", parts)] if isinstance(parts, list) else []
+
+    @property
+    def data(self) -> str | None:
+        """Fingerprint of the data set."""
+        found = self.description.get("data")
+        return found if isinstance(found, str) else None
 
     @property
     def algorithm(self) -> str:
@@ -69,23 +88,12 @@ def read_run(folder: Path) -> RunRecord:
     except UserError as error:
         raise UserError(f"{folder / CONFIG} cannot be read by this version of moonfed: {error}") from None
     rows = read_rounds(folder)
-    committed = Checkpoint(folder / "checkpoint").manifests()
+    committed = Checkpoint(folder).manifests()
     if committed:
         rows = rows[: committed[0].round]
     check_rows(folder, rows)
     failure = read_json(folder / FAILURE).get("failure") if (folder / FAILURE).exists() else None
-    before: list[Any] = there["before"] if isinstance(there.get("before"), list) else []
-    data = there.get("data")
-    return RunRecord(
-        folder,
-        config,
-        rows,
-        None if failure is None else str(failure),
-        _as_dict(there.get("machine")),
-        _as_dict(there.get("versions")),
-        [_as_dict(part) for part in before if isinstance(part, dict)],
-        data if isinstance(data, str) else None,
-    )
+    return RunRecord(folder, config, rows, None if failure is None else str(failure), there)
 
 
 def recorded_config(settings: dict[str, Any]) -> Config:
@@ -131,7 +139,7 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
 
 def run_folders(folder: Path) -> list[Path]:
     """The run folders in a folder and below it, by name."""
-    return sorted(path.parent for path in folder.rglob(CONFIG) if path.parent.name != "checkpoint")
+    return sorted(path.parent for path in folder.rglob(CONFIG) if path.parent.name != CHECKPOINT)
 
 
 def _describe(folder: Path) -> dict[str, Any]:
@@ -170,3 +178,19 @@ def _is_complete(row: dict[str, Any], number: int) -> bool:
     values += [*_as_dict(losses).values(), row.get("trials_in_stack", 1) or None]
     values += [row[name] for name in ("accuracy", "test_loss") if row[name] is not None]
     return all(isinstance(value, int | float) for value in values)
+
+
+def has_final_weights(path: Path, rounds: int) -> bool:
+    """Whether a run's final weights are there, whole, and those of its last round."""
+    try:
+        return read_tensors(path / FINAL)[1].get("rounds") == str(rounds)
+    except UserError:
+        return False
+
+
+def read_rounds(path: Path) -> list[RoundRecord]:
+    """Read the log of a run; a last line that was cut off is ignored."""
+    try:
+        return parse_lines(read_log(path / LOG))
+    except ValueError as error:
+        raise UserError(f"{path / LOG} cannot be read: {short(error)}") from None

@@ -15,7 +15,7 @@ from moonfed.data.readers.encoding import Encoding, encoding_of
 from moonfed.models import Model
 from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measure_encoder
 from moonfed.storage.features import model_of
-from moonfed.storage.run_folder import CONFIG, ENCODING
+from moonfed.storage.run_files import CONFIG, ENCODING
 from moonfed.storage.run_record import RunRecord, read_run
 from moonfed.training.network import build, net_spec
 from moonfed.training.registry import ALGORITHMS

@@ -55,7 +55,10 @@ class TensorBoardCallback(Callback):
         except OSError as error:
             raise unwritable(self.folders[spec] / "tensorboard", error) from None
 
-    def close(self) -> None:
+    def __enter__(self) -> "TensorBoardCallback":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
         """Close the event files; every round was flushed, so a full disk loses none."""
         for writer in self.writers.values():
             with suppress(OSError):

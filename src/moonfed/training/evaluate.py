@@ -14,8 +14,11 @@ from moonfed.core.tree import add, batches, numbers
 from moonfed.core.types import PartyInfo, Snapshot, Upload
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
-from moonfed.engines.devices import evaluation_rows
+from moonfed.engines.devices import is_gpu
 from moonfed.training.trial import RunContext, Trial
+
+EVALUATION_ROWS = 1000  # rows per forward pass
+SMALL_MODEL_WEIGHTS = 1_000_000  # a GPU takes ten times as many rows at once through a smaller model
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
     loss = torch.zeros((), dtype=torch.float64, device=data.test_labels.device)
     whose = torch.zeros(len(data.party_names) * 2, dtype=torch.int64, device=data.test_labels.device)
-    batch = evaluation_rows(sum(w.numel() for w in model.weights.values()), data.test_inputs.device)
+    small = sum(w.numel() for w in model.weights.values()) < SMALL_MODEL_WEIGHTS
+    batch = 10 * EVALUATION_ROWS if small and is_gpu(data.test_inputs.device) else EVALUATION_ROWS
     rows = list(zip(batches(data.test_inputs, batch), batches(data.test_labels, batch), strict=True))
     parties = [None] * len(rows) if data.test_party is None else batches(data.test_party, batch)
     for (pixels, y), party in zip(rows, parties, strict=True):

@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import torch
 
-from moonfed.core.tree import add, finite, nbytes
-from moonfed.core.types import State, Tensors, Update, Upload
+from moonfed.core.tree import finite, nbytes
+from moonfed.core.types import Upload
 from moonfed.engines import JobResult
 from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
 from moonfed.training.diagnostics import warn_about
 from moonfed.training.evaluate import evaluate_round
 from moonfed.training.records import RoundRecord
-from moonfed.training.registry import preset_of
+from moonfed.training.registry import ALGORITHMS
 from moonfed.training.runner import CohortRunner, LocalRunner
 from moonfed.training.trial import RunContext, Trial
 
@@ -70,12 +70,14 @@ def finish_round(
     Only parties that returned a result count: an aggregator divides by the sum of their shares.
     """
     present = [who for who in cohort if who.party in results]
-    if (trouble := _non_finite(trial, results)) is not None:
-        return trial.fail(trouble), None
     done = [results[who.party] for who in present]
     losses = _mean_losses(done)
+    if (trouble := _non_finite(trial, results)) is not None:
+        return trial.fail(trouble), None
+    spec, sent = trial.spec, nbytes(trial.state.model) + nbytes(trial.state.sent)
     uploads = {who.party: results[who.party].upload for who in present}
-    state, bytes_up = aggregate(trial, present, uploads)
+    shares = {who.party: who.share for who in present}
+    state, bytes_up = trial.algorithm.aggregate(trial.state, uploads, shares, spec.infos, spec.population)
     memory = {who.party: results[who.party].memory for who in present}
     after = replace(trial, state=state, round=trial.round + 1)
     if any(memory.values()):
@@ -84,8 +86,7 @@ def finish_round(
     if not (finite(state) and math.isfinite(scores.get("test_loss") or 0.0)):
         loss = scores.get("test_loss")
         return trial.fail(f"the model after round {after.round} is not finite (test loss {loss})"), None
-    sent = nbytes(trial.state.model) + nbytes(trial.state.sent)
-    travels = not preset_of(trial.config.algorithm.name).pooled  # rows in one place: nothing does
+    travels = not ALGORITHMS[trial.config.algorithm.name].pooled  # rows in one place: nothing does
     record: dict[str, Any] = {
         "round": after.round,
         **scores,
@@ -98,25 +99,6 @@ def finish_round(
     if trial.config.run.gamma:
         record["gamma"] = {str(who.party): _finite_or_none(results[who.party].gamma) for who in present}
     return after, cast(RoundRecord, record)
-
-
-def aggregate(trial: Trial, cohort: Cohort, uploads: dict[int, Upload]) -> tuple[State, list[int]]:
-    """Let the server move the state; return it with the bytes of each party that sent anything."""
-    state, spec, aggregator = trial.state, trial.spec, trial.algorithm.aggregator
-    if not cohort:
-        return state, []
-    if aggregator.linear:
-        total: Tensors = {}
-        sizes: list[int] = []
-        for who in cohort:  # by party, whatever the order of training: floating-point sums depend on it
-            part = aggregator.contribute(uploads[who.party], spec.infos[who.party], who.share)
-            sizes += [nbytes(part)] if part else []
-            total = add(total, part) if total else part
-        update: Update | None = aggregator.update(state, total, spec.population)
-    else:
-        sizes = [nbytes(_tensors(upload)) for upload in uploads.values()]
-        update = aggregator.reduce(state, uploads, spec.population)
-    return state if update is None else trial.algorithm.server_optimizer.step(state, update), sizes
 
 
 def _finite_or_none(value: float | None) -> float | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from moonfed.core.errors import RunFailed
-from moonfed.core.tree import pack
+from moonfed.core.files import pack
 from moonfed.data.augment import normalise
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset

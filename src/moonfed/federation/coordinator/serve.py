@@ -22,8 +22,7 @@ from moonfed.federation.coordinator.remote_runner import RemoteRunner
 from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
 from moonfed.federation.protocol.eligibility import check_federable
 from moonfed.federation.protocol.request import encoding_digest
-from moonfed.storage.run_folder import has_final_weights, read_rounds
-from moonfed.storage.run_record import RunRecord, read_run
+from moonfed.storage.run_record import RunRecord, has_final_weights, read_rounds
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config
 from moonfed.training.network import build, net_spec
@@ -68,8 +67,8 @@ def serve(
     context = RunContext(data, nets, pick_engine("sequential", nets, data, EngineOptions(resolved.run.precision)))
     fingerprint = _fingerprint(roster["sites"], data.fingerprint, encoded)
     opening = Opening(path, roster, rejections, runner)
-    execute([trial], context, [path], resume, [opening, *callbacks], runner, fingerprint)
-    return replace(read_run(path), config=resolved)
+    ((_, record),) = execute([trial], context, [path], resume, [opening, *callbacks], runner, fingerprint)
+    return record
 
 
 class Opening(Callback):

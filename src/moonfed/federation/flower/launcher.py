@@ -22,7 +22,7 @@ from moonfed.federation.pki.coordinator_folder import CoordinatorFolder, make_co
 from moonfed.federation.pki.folder_lock import locked_folder
 from moonfed.federation.pki.site_folder import SiteFolder, SiteSettings, make_site_folder
 from moonfed.federation.protocol.eligibility import check_federable
-from moonfed.storage.run_folder import CONFIG, FEDERATION
+from moonfed.storage.run_files import CONFIG, FEDERATION
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config

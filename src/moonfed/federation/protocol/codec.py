@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import torch
 
+from moonfed.core.files import pack, unpack
 from moonfed.core.rules import LocalRule
-from moonfed.core.tree import pack, prefixed, under, unpack, zeros_like
+from moonfed.core.tree import prefixed, under, zeros_like
 from moonfed.core.types import (
     InitModel,
     Optim,

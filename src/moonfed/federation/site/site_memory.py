@@ -6,8 +6,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 
 from moonfed.core.errors import UserError
-from moonfed.core.files import make_folder, read_tensors, short, write_bytes, write_tensors
-from moonfed.core.tree import pack, unpack
+from moonfed.core.files import make_folder, pack, read_tensors, short, unpack, write_bytes, write_tensors
 from moonfed.core.types import Slots
 from moonfed.data.readers.encoding import Encoding
 from moonfed.data.readers.schema import validate_encoding

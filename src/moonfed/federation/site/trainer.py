@@ -6,7 +6,8 @@ import secrets
 import time
 from typing import NamedTuple
 
-from moonfed.core.tree import in_order, tree_map
+from moonfed.core.files import in_order
+from moonfed.core.tree import tree_map
 from moonfed.core.types import PartyInfo, State, as_snapshot
 from moonfed.data.batches import draw_plan, probe_plan
 from moonfed.data.partition import Rows
