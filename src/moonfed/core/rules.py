@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from moonfed.core.errors import UserError
-from moonfed.core.tree import nbytes, zeros_like
+from moonfed.core.tree import nbytes
 from moonfed.core.types import (
     InitModel,
     Outputs,
@@ -61,7 +61,7 @@ class LocalRule:
 
     def velocity(self, state: State, memory: Slots) -> Tensors:
         """Return SGD's initial momentum buffers: zeros, a new optimiser per round, as published."""
-        return zeros_like(self.start(state, memory).weights)
+        return {k: torch.zeros_like(w) for k, w in self.start(state, memory).weights.items()}
 
     def anchors(self, state: State, memory: Slots) -> dict[str, Snapshot]:
         """Name the frozen models whose outputs for the batch the loss reads."""
