@@ -84,7 +84,7 @@ def test_a_bench_that_is_stopped_returns_its_timings_until_then(caplog):
 def test_the_eager_loop_ends_where_the_reference_engine_ends(name):
     data = random_images(TINY.rows, CPU, True)
     baseline = make_baseline(name, data, TINY.check_epochs)
-    done = Sequential(nets_of(baseline.model), data, EngineOptions()).run_cohort(baseline.jobs)
+    done = Sequential(nets_of(baseline.model, data), data, EngineOptions()).run_cohort(baseline.jobs)
     assert baseline.relative_difference([result.upload.delta for result in done]) < 2e-3
     elsewhere = [scale(result.upload.delta, 1.01) for result in done]
     assert baseline.relative_difference(elsewhere) > 2e-3

@@ -9,7 +9,7 @@ from worlds import context_for, gap, run_with, settings, some_digits, trained
 
 from moonfed.core.tree import tree_map
 from moonfed.engines import EngineOptions
-from moonfed.engines.stacked import anchors, executor
+from moonfed.engines.stacked import anchors, lanes
 from moonfed.engines.stacked.anchors import (
     MAX_PIECE_ROWS,
     AnchorCache,
@@ -18,10 +18,9 @@ from moonfed.engines.stacked.anchors import (
     forward_anchors_in_pieces,
     piece_sizes,
 )
-from moonfed.engines.stacked.layout import CPU_LAYOUT
 from moonfed.engines.stacked.stack_spec import StackSpec
 from moonfed.engines.stacked.stacked_engine import Stacked
-from moonfed.engines.stacked.stacked_ops import StackedOps
+from moonfed.engines.stacked.stacked_ops import CPU_LAYOUT, StackedOps
 from moonfed.training.resolve import resolve
 from moonfed.training.trial import new_trial
 
@@ -44,7 +43,7 @@ def test_an_anchor_output_does_not_depend_on_the_rows_beside_it(float64, length,
     start = trial.state.model
     of_parties = [{k: tree_map(lambda t, s=s: t * s, start) for k, s in (("a", 1 + i), ("b", 2 - i))} for i in range(3)]
     rows = [torch.arange(5, 5 + n) for n in (16, 39, 3)]
-    spec = StackSpec(bench.nets, bench.data, trial.algorithm.local, StackedOps(CPU_LAYOUT), 1)
+    spec = StackSpec(bench.nets, bench.data, trial.algorithm.local, StackedOps(CPU_LAYOUT))
     outputs = forward_anchors_in_pieces(spec, of_parties, rows, length, lanes)
     for of_party, own, found in zip(of_parties, rows, outputs, strict=True):
         alone = tree_map(lambda t: t[:0], found)
@@ -69,7 +68,7 @@ def test_anchors_run_once_over_every_row_of_a_party_and_their_outputs_are_releas
         return forward_anchors(spec, of_parties, rows)
 
     monkeypatch.setattr(anchors, "forward_anchors", record)
-    monkeypatch.setattr(executor, "AnchorCache", RecordingCache)
+    monkeypatch.setattr(lanes, "AnchorCache", RecordingCache)
     config = settings("moon", train__rounds=2, train__epochs=3, data__parties=5)
     run_with(config, lambda nets, data: Stacked(nets, data, EngineOptions(lanes=2)))
     assert any(cache.resumed_jobs for cache in caches), "a party that pauses during its round"

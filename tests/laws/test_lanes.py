@@ -8,8 +8,8 @@ from torch.func import functional_call, vmap
 
 from moonfed.core.seeds import torch_seeded
 from moonfed.engines.cuda.fp16_conv import Fp16Convolutions
-from moonfed.engines.stacked.layout import CPU_LAYOUT, FP16_LAYOUT, FP32_LAYOUT, TF32_LAYOUT
-from moonfed.engines.stacked.stacked_ops import StackedOps
+from moonfed.engines.stacked.lanes import arrange_images
+from moonfed.engines.stacked.stacked_ops import CPU_LAYOUT, FP16_LAYOUT, FP32_LAYOUT, TF32_LAYOUT, StackedOps
 
 LANES = 3
 LAYOUTS = [CPU_LAYOUT, FP32_LAYOUT, TF32_LAYOUT, FP16_LAYOUT._replace(fp16=False)]
@@ -98,6 +98,6 @@ def test_lanes_may_share_an_image_or_a_weight(layout):
 @pytest.mark.parametrize("layout", [CPU_LAYOUT, FP32_LAYOUT])
 def test_images_arranged_for_a_layout_are_the_same_images(layout):
     pixels = torch.arange(2 * 3 * 4 * 3 * 5 * 5).reshape(2, 3, 4, 3, 5, 5)
-    arranged = StackedOps(layout).arrange(pixels)
+    arranged = arrange_images(layout, pixels)
     assert torch.equal(arranged, pixels)
     assert arranged.stride() != pixels.stride()

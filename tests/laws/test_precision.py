@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from worlds import context_for, gap, same_bits, settings
+from worlds import context_for, gap, same_bits, settings, some_digits
 
 from moonfed.engines import EngineOptions, Nets, nets_of, pick_engine, pick_precision
 from moonfed.engines.cuda.precision import numeric_precision, with_precision
@@ -25,7 +25,7 @@ def test_precision_is_set_for_the_engine_alone_and_restored():
 
 
 def test_fp16_rounds_convolutions_returns_32_bits_and_leaves_the_given_net_alone():
-    nets = nets_of(Model(Cnn(EncoderSpec((1, 8, 8))), 10, 16))
+    nets = nets_of(Model(Cnn(EncoderSpec((1, 8, 8))), 10, 16), some_digits())
     x = torch.rand(4, 1, 8, 8)
     exact, half = nets.inference(x), with_precision(nets, "fp16").inference(x)
     assert {part.dtype for part in half} == {torch.float32}

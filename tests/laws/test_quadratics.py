@@ -84,7 +84,7 @@ def federation(local, aggregator, rounds, engine="sequential", gamma=False, opti
     start = Snapshot({"w": torch.zeros(3, dtype=torch.float64)}, {})
     algorithm = Algorithm("quadratic", local, aggregator, optimizer)
     state = State(start, aggregator.init(start, lambda name: start), optimizer.init(start))
-    nets = nets_of(Point())
+    nets = nets_of(Point(), data)
     context = RunContext(data, nets, ENGINES[engine](nets, data, EngineOptions()))
     resolved = resolve(config, data)
     network = NetSpec("cnn", None, 3, 0)  # type: ignore[arg-type]

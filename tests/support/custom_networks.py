@@ -30,13 +30,13 @@ class Branching(Encoder):
 
 
 def custom_nets(encoder: Encoder) -> Nets:
-    return nets_of(Model(encoder, 10, 4))
+    return nets_of(Model(encoder, 10, 4), some_digits())
 
 
 def cohort_of(nets: Nets, options: EngineOptions, device: str = "cpu"):
     """Return the first jobs of a tiny MOON federation with a custom network, and the stacked engine's call for them."""
     data = some_digits(device=device)
-    nets = Nets(*(net.to(device) for net in nets))
+    nets = nets._replace(training=nets.training.to(device), inference=nets.inference.to(device))
     config = resolve(settings("moon", data__parties=4), data)
     bench = RunContext(data, nets, Stacked(nets, data, options))
     trial = new_trial(config, bench)

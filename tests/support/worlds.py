@@ -68,7 +68,7 @@ def settings(algorithm: str = "fedavg", **changes: Any) -> Config:
 def context_for(config: Config, engine: str = "sequential", data: Dataset | None = None) -> RunContext:
     """Set up data, network and engine."""
     data = data or some_digits()
-    nets = nets_of(build(net_spec(resolve(config, data), data)).to(data.inputs.device))
+    nets = nets_of(build(net_spec(resolve(config, data), data)).to(data.inputs.device), data)
     return RunContext(data, nets, ENGINES[engine](nets, data, EngineOptions()))
 
 

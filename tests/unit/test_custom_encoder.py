@@ -14,7 +14,7 @@ from moonfed import fit
 from moonfed.core.tree import nbytes
 from moonfed.data.readers import from_torch
 from moonfed.engines import Nets
-from moonfed.engines.dropout import CounterDropout, uses_dropout, uses_torch_rng
+from moonfed.engines.dropout import CounterDropout
 from moonfed.engines.stacked import graph_cache
 from moonfed.models.custom import custom_encoder
 from moonfed.storage.run_folder import final_tensors
@@ -113,10 +113,10 @@ def test_attention_with_dropout_is_torchs_where_nothing_falls_out(float64: None)
 
 
 def test_a_net_is_asked_once_what_it_draws() -> None:
-    kinds = {name: bench_of(make).nets.training for name, make in ALL.items()}
-    drops = {name for name, net in kinds.items() if uses_dropout(net)}
+    kinds = {name: bench_of(make).nets for name, make in ALL.items()}
+    drops = {name for name, nets in kinds.items() if nets.uses_dropout}
     assert drops == {"dropout", "Attentive", "causal"}, "the dropout of a frozen part is off"
-    assert {name for name, net in kinds.items() if uses_torch_rng(net)} == {"LSTM with dropout"}
+    assert {name for name, nets in kinds.items() if nets.uses_torch_rng} == {"LSTM with dropout"}
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])

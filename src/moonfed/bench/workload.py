@@ -33,7 +33,7 @@ def random_images(rows: int, device: Device, augmented: bool) -> Dataset:
 
 def make_context(data: Dataset, options: EngineOptions) -> RunContext:
     """Set up the network and the stacked engine."""
-    nets = nets_of(build(net_spec(resolve(_config("fedavg", 0, 1), data), data)).to(data.inputs.device))
+    nets = nets_of(build(net_spec(resolve(_config("fedavg", 0, 1), data), data)).to(data.inputs.device), data)
     return RunContext(data, nets, pick_engine("stacked", nets, data, options))
 
 

@@ -13,11 +13,7 @@ T = TypeVar("T")
 vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore
 batches: Callable[[Tensor, int], tuple[Tensor, ...]] = torch.split  # pyright: ignore
 numbers: Callable[[Tensor], list[Any]] = Tensor.tolist  # pyright: ignore
-
-
-class _foreach:
-    copy_: Callable[..., None] = torch._foreach_copy_  # pyright: ignore
-    norm: Callable[..., tuple[Tensor, ...]] = torch._foreach_norm  # pyright: ignore
+foreach_norm: Callable[..., tuple[Tensor, ...]] = torch._foreach_norm  # pyright: ignore
 
 
 @overload
@@ -44,31 +40,6 @@ def leaves(tree: Any) -> list[Tensor]:
         return [tree]
     parts: Any = tree.values() if isinstance(tree, dict) else tree  # type: ignore[union-attr]
     return [leaf for part in parts for leaf in leaves(part)]
-
-
-def copy_into(into: Any, values: Any) -> None:
-    """Write a tree's values into another's tensors, name by name: the order of names may differ."""
-    old: list[Tensor] = []
-    new: list[Tensor] = []
-
-    def pair(mine: Tensor, other: Tensor) -> Tensor:
-        old.append(mine)
-        new.append(other)
-        return mine
-
-    tree_map(pair, into, values)
-    _foreach.copy_(old, new)
-
-
-def copied(tree: T) -> T:
-    """Copy every tensor of a tree, laid out plainly."""
-
-    def room(leaf: Tensor) -> Tensor:
-        return torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device)
-
-    made = tree_map(room, tree)
-    copy_into(made, tree)
-    return made
 
 
 def add(a: Tensors, b: Tensors) -> Tensors:
@@ -104,7 +75,7 @@ def nbytes(tree: Any) -> int:
 def finite(tree: Any) -> bool:
     """Whether every floating-point entry of a tree is a finite number."""
     floats = [leaf for leaf in leaves(tree) if leaf.is_floating_point() and leaf.numel()]
-    return not floats or bool(torch.isfinite(torch.stack(_foreach.norm(floats, float("inf")))).all())
+    return not floats or bool(torch.isfinite(torch.stack(foreach_norm(floats, float("inf")))).all())
 
 
 def prefixed(name: str, a: Tensors) -> Tensors:

@@ -1,6 +1,5 @@
 """What every engine takes and returns: jobs in, results out."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -10,7 +9,6 @@ from torch import nn
 from moonfed.core.rules import LocalRule
 from moonfed.core.types import Slots, State, Tensors, Upload
 from moonfed.data.batches import BatchPlan
-from moonfed.models import frozen_parts
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,13 @@ class EngineOptions:
 
 
 class Nets(NamedTuple):
-    """The network twice, as code without trainable weights: for steps, and for anchors and evaluation."""
+    """The network twice, as code without trainable weights, and what trial forward passes showed of it."""
 
-    training: nn.Module
-    inference: nn.Module
+    training: nn.Module  # for steps
+    inference: nn.Module  # for anchors and evaluation
+    uses_dropout: bool  # drawn from the counter of engines/dropout.py
+    uses_torch_rng: bool  # whether it draws from torch's generator, which lanes cannot share
+    widest: int  # values that its widest layer outputs per row
 
 
 class Engine(Protocol):
@@ -61,11 +62,3 @@ class Engine(Protocol):
     def run_cohort(self, jobs: Sequence[Job]) -> list[JobResult]:
         """Train every job's party; results are in the order of the jobs."""
         ...
-
-
-def nets_of(model: nn.Module) -> Nets:
-    """Copy a model's code for training and for inference; of its weights only frozen ones matter."""
-    training = copy.deepcopy(model).train()
-    for part in frozen_parts(training):
-        part.eval()
-    return Nets(training.requires_grad_(False), copy.deepcopy(model).requires_grad_(False).eval())

@@ -1,19 +1,17 @@
 """Counter-based dropout: the mask is a hash of step key, layer and position, so every engine draws the same one."""
 
 import math
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from moonfed.core.seeds import seed_torch, torch_aside
-from moonfed.data.augment import normalise
-from moonfed.data.dataset import Dataset
+from moonfed.core.seeds import seed_torch
+from moonfed.engines.base import Nets
 
 MASK_32_BITS = 0xFFFFFFFF
 
@@ -131,50 +129,7 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def inspect_randomness(net: nn.Module, data: Dataset) -> None:
-    """Find out by a trial forward pass whether a network uses dropout, and whether it uses torch's generator."""
-    device = data.inputs.device
-    mode = CounterDropout(torch.zeros((), dtype=torch.int64, device=device))
-    dtype = next(net.parameters()).dtype
-    buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
-    with torch_aside(device), torch.no_grad(), mode:
-        seed_torch(0, device)
-        before = _rng_state(device)
-        net(normalise(data, data.inputs[:2], dtype))
-        drawn = any(not torch.equal(a, b) for a, b in zip(before, _rng_state(device), strict=True))
-    for name, buffer in net.named_buffers():
-        buffer.copy_(buffers[name])
-    vars(net).update(uses_dropout=mode.layers > 0, uses_torch_rng=drawn)
-
-
-def uses_dropout(net: nn.Module) -> bool:
-    """Whether a network calls dropout that is drawn from the counter."""
-    return vars(net).get("uses_dropout", False)
-
-
-def uses_torch_rng(net: nn.Module) -> bool:
-    """Whether a network draws random numbers from torch's generator, which lanes cannot share."""
-    return vars(net).get("uses_torch_rng", False)
-
-
-def counter_dropout(net: nn.Module, key: Tensor) -> AbstractContextManager[Any]:
-    """Let a network that uses dropout draw its masks from the key of a step."""
-    return CounterDropout(key) if uses_dropout(net) else nullcontext()
-
-
-@contextmanager
-def preserve_torch_rng(net: nn.Module, device: torch.device) -> Generator[None]:
-    """Restore torch's generator afterwards if a network draws from it."""
-    with torch_aside(device) if uses_torch_rng(net) else nullcontext():
-        yield
-
-
-def seed_step(net: nn.Module, key: Tensor) -> None:
+def seed_step(nets: Nets, key: Tensor) -> None:
     """Seed torch's generator with the key of a step if a network draws from it."""
-    if uses_torch_rng(net):
+    if nets.uses_torch_rng:
         seed_torch(int(key), key.device)
-
-
-def _rng_state(device: torch.device) -> list[Tensor]:
-    gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *gpu]

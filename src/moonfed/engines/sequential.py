@@ -1,47 +1,55 @@
 """The reference engine: one party after the other, one step after the other."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
+from torch.func import functional_call
 
+from moonfed.core.seeds import torch_aside
 from moonfed.core.types import Outputs, Tensors
 from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import EngineOptions, Job, JobResult, Nets
 from moonfed.engines.cuda.precision import numeric_precision, with_precision
-from moonfed.engines.dropout import inspect_randomness, preserve_torch_rng, seed_step
+from moonfed.engines.devices import is_gpu
+from moonfed.engines.dropout import seed_step
 from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS
-from moonfed.engines.step import Batch, conclude, forward_anchor, gamma_of, on_device, prepare, step
+from moonfed.engines.step import Batch, conclude, gamma_of, on_device, prepare, single_lane, step
 
 
 class Sequential:
     """Runs each job by itself."""
 
     def __init__(self, nets: Nets, data: Dataset, options: EngineOptions) -> None:
-        inspect_randomness(nets.training, data)
-        self.nets, self.data = with_precision(nets, options.precision), data
-        self.precision = options.precision
+        self.gpu = is_gpu(data.inputs.device)
+        self.nets = with_precision(nets, options.precision) if self.gpu else nets
+        self.data, self.precision = data, options.precision
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[JobResult]:
         """Train every job's party; results are in the order of the jobs."""
-        with numeric_precision(self.precision), preserve_torch_rng(self.nets.training, self.data.inputs.device):
+        precision = numeric_precision(self.precision) if self.gpu else nullcontext()
+        generator_aside = torch_aside(self.data.inputs.device) if self.nets.uses_torch_rng else nullcontext()
+        with precision, generator_aside:
             return [self._run(job) for job in jobs]
 
     def _run(self, job: Job) -> JobResult:
         carry, fixed, anchors = prepare(job)
         dtype = next(iter(carry.model.weights.values())).dtype
         plan = on_device(self.data, job.plan)
+        clip = job.max_grad_norm > 0
         history: list[Tensors] = []
         for first in range(0, len(plan.rows), MAX_CHUNK_STEPS):
             x, y = gather(self.data, BatchPlan(*(part[first : first + MAX_CHUNK_STEPS] for part in plan)), dtype)
-            outputs = {k: forward_anchor(self.nets.inference, a, x.flatten(0, 1)) for k, a in anchors.items()}
+            rows = x.flatten(0, 1)
+            outputs = {k: functional_call(self.nets.inference, a, rows) for k, a in anchors.items()}
             for s in range(len(x)):
-                rows = slice(s * x.shape[1], (s + 1) * x.shape[1])
-                of_batch = {k: Outputs(*(part[rows] for part in out)) for k, out in outputs.items()}
+                own = slice(s * x.shape[1], (s + 1) * x.shape[1])
+                of_batch = {k: Outputs(*(part[own] for part in out)) for k, out in outputs.items()}
                 batch = Batch(x[s], y[s], of_batch, plan.keys[first + s])
-                seed_step(self.nets.training, batch.key)
-                carry, parts = step(self.nets.training, job.local, carry, batch, fixed, job.max_grad_norm > 0)
+                seed_step(self.nets, batch.key)
+                carry, parts = step(self.nets, job.local, clip, single_lane, carry, batch, fixed)
                 history.append(parts)
         losses = {k: torch.stack([parts[k] for parts in history]).cpu() for k in history[0]}
         return conclude(job, carry, fixed, losses, gamma_of(self.nets, self.data, job, carry.model))

@@ -1,22 +1,23 @@
 """The only SGD step of the package, and what every engine does before and after it."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from moonfed.core.rules import LocalRule
-from moonfed.core.tree import norm, scale, sub, tree_map
+from moonfed.core.tree import norm, scale, tree_map
 from moonfed.core.types import Optim, Outputs, Slots, Snapshot, State, StepContext, Tensors, Trained, Upload
 from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import Job, JobResult, Nets
-from moonfed.engines.dropout import counter_dropout, seed_step
+from moonfed.engines.dropout import CounterDropout, seed_step
 
 CLIP_EPSILON = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
@@ -53,19 +54,9 @@ def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
     unit = next(iter(start.weights.values()))
     rates = (job.lr, job.momentum, job.weight_decay, job.max_grad_norm)
     optim = Optim(*(unit.new_full((), v) for v in rates))
-    floats = {k: unit.new_full((), v) for k, v in float_settings(job.local).items()}
+    floats = {f.name: unit.new_full((), getattr(job.local, f.name)) for f in fields(job.local) if f.type is float}
     carry = Carry(start, job.local.velocity(state, job.memory))
     return carry, Fixed(state, job.memory, optim, floats), job.local.anchors(state, job.memory)
-
-
-def float_settings(local: LocalRule) -> dict[str, float]:
-    """List the settings of a rule that may differ from lane to lane."""
-    return {f.name: getattr(local, f.name) for f in fields(local) if f.type is float}
-
-
-def forward_anchor(net: nn.Module, anchor: Snapshot, x: Tensor) -> Outputs:
-    """Run a batch through a frozen model."""
-    return functional_call(net, (anchor.weights, anchor.buffers), (x,))
 
 
 Vectorize = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -79,16 +70,10 @@ def single_lane(function: F) -> F:
 
 
 def step(
-    net: nn.Module,
-    local: LocalRule,
-    carry: Carry,
-    batch: Batch,
-    fixed: Fixed,
-    clip: bool,
-    vectorize: Vectorize = single_lane,
+    nets: Nets, local: LocalRule, clip: bool, vectorize: Vectorize, carry: Carry, batch: Batch, fixed: Fixed
 ) -> tuple[Carry, Tensors]:
     """Take one step of SGD with momentum and weight decay; return the parts of its loss too."""
-    grads, parts, buffers = gradient(net, local, carry.model, batch, fixed, vectorize)
+    grads, parts, buffers = gradient(nets, local, vectorize, carry.model, batch, fixed)
     return vectorize(partial(_update, local, clip))(carry, grads, buffers, fixed), parts
 
 
@@ -104,7 +89,7 @@ def _update(local: LocalRule, clip: bool, carry: Carry, grads: Tensors, buffers:
 
 
 def gradient(
-    net: nn.Module, local: LocalRule, model: Snapshot, batch: Batch, fixed: Fixed, vectorize: Vectorize = single_lane
+    nets: Nets, local: LocalRule, vectorize: Vectorize, model: Snapshot, batch: Batch, fixed: Fixed
 ) -> tuple[Tensors, Tensors, Tensors]:
     """Differentiate a rule's loss; return gradients, loss parts, and the buffers after the forward pass.
 
@@ -112,19 +97,19 @@ def gradient(
     """
     weights = {k: w.detach().requires_grad_() for k, w in model.weights.items()}
     with torch.enable_grad():
-        losses, parts, buffers = vectorize(partial(_objective, net, local))(weights, model.buffers, batch, fixed)
+        losses, parts, buffers = vectorize(partial(_objective, nets, local))(weights, model.buffers, batch, fixed)
         grads = torch.autograd.grad(losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(weights, grads, strict=True)), tree_map(torch.detach, parts), tree_map(torch.detach, buffers)
 
 
 def _objective(
-    net: nn.Module, local: LocalRule, weights: Tensors, buffers: Tensors, batch: Batch, fixed: Fixed
+    nets: Nets, local: LocalRule, weights: Tensors, buffers: Tensors, batch: Batch, fixed: Fixed
 ) -> tuple[Tensor, Tensors, Tensors]:
     rule = _with_floats(local, fixed.floats)
     # BatchNorm writes into its buffers. The copy is made here because vmap refuses writes to tensors from outside.
     buffers = {k: v.clone() for k, v in buffers.items()}
-    with counter_dropout(net, batch.key):
-        out = functional_call(net, (weights, buffers), (batch.x,))
+    with CounterDropout(batch.key) if nets.uses_dropout else nullcontext():
+        out = functional_call(nets.training, (weights, buffers), batch.x)
     parts = rule.loss(out, batch.y, StepContext(weights, batch.anchors, fixed.state, fixed.memory, fixed.optim))
     return torch.stack(list(parts.values())).sum(), parts, buffers
 
@@ -140,7 +125,7 @@ def conclude(job: Job, carry: Carry, fixed: Fixed, losses: Tensors, gamma: float
     trained = Trained(carry.model, carry.velocity, steps, effective)
     ctx = StepContext(carry.model.weights, {}, fixed.state, fixed.memory, fixed.optim)
     slots, memory = job.local.finish(trained, ctx)
-    delta = sub(carry.model.weights, fixed.state.model.weights)
+    delta = {k: w - fixed.state.model.weights[k] for k, w in carry.model.weights.items()}
     return JobResult(Upload(delta, carry.model.buffers, slots, steps, effective), memory, losses, gamma)
 
 
@@ -155,9 +140,9 @@ def gradient_norm(nets: Nets, data: Dataset, job: Job, probe: BatchPlan, model: 
     x, y = gather(data, on_device(data, probe), next(iter(model.weights.values())).dtype)
     total: Tensors = {}
     for xs, ys, key in zip(x, y, probe.keys.to(x.device), strict=True):
-        batch = Batch(xs, ys, {k: forward_anchor(nets.inference, a, xs) for k, a in anchors.items()}, key)
-        seed_step(nets.training, key)
-        grads, _, _ = gradient(nets.training, job.local, model, batch, fixed)
+        batch = Batch(xs, ys, {k: functional_call(nets.inference, a, xs) for k, a in anchors.items()}, key)
+        seed_step(nets, key)
+        grads, _, _ = gradient(nets, job.local, single_lane, model, batch, fixed)
         total = tree_map(torch.add, total, grads) if total else grads
     return norm(scale(total, 1 / len(x)))
 

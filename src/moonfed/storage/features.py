@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_tensors
@@ -12,7 +13,6 @@ from moonfed.core.types import Snapshot, Tensors
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
 from moonfed.engines import nets_of
-from moonfed.engines.step import forward_anchor
 from moonfed.models.custom import CustomEncoder
 from moonfed.storage.checkpoint import Checkpoint
 from moonfed.storage.run_files import FINAL
@@ -52,7 +52,7 @@ def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None)
 
 def network(config: Config, data: Dataset, own: CustomEncoder | None = None) -> nn.Module:
     """Build the code of a config's network, in eval mode, with those of its weights that never learn."""
-    return nets_of(build(net_spec(resolve(config, data, own), data, own))).inference
+    return nets_of(build(net_spec(resolve(config, data, own), data, own)), data).inference
 
 
 def as_model(net: nn.Module, tensors: Tensors, record: RunRecord) -> Snapshot:
@@ -68,7 +68,7 @@ def features(net: nn.Module, model: Snapshot, data: Dataset, rows: Tensor) -> Te
     """Compute the encoder's features of test rows: [row, feature], on the CPU."""
     dtype = next(iter(model.weights.values())).dtype
     parts = [
-        forward_anchor(net, model, normalise(data, data.test_inputs[part], dtype)).features
+        functional_call(net, model, normalise(data, data.test_inputs[part], dtype)).features
         for part in batches(rows, BATCH)
     ]
     return torch.cat(parts).cpu()

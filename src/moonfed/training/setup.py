@@ -39,7 +39,7 @@ def set_up(
     resolved = [resolve(config, data, custom) for config in configs]
     first, run = resolved[0], asked.run
     model = build(net_spec(first, data, custom)).to(device)
-    nets, frozen = nets_of(model), frozen_tensors(model)
+    frozen, nets = frozen_tensors(model), nets_of(model, data)
     steps = len(resolved) * first.train.rounds * first.train.epochs * len(data.labels) // first.train.batch
     compile = run.compile and first.cohort.fraction * steps >= MIN_STEPS_TO_COMPILE
     precision = first.run.precision if run.precision == "auto" else run.precision

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import copied, copy_into, leaves, tree_map
+from moonfed.core.tree import leaves, tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.batches import BatchPlan
 from moonfed.engines.stacked.anchors import Anchors
 from moonfed.engines.stacked.graph_cache import first_line, trace
-from moonfed.engines.stacked.lanes import LaneState, Stack, gather_batches, stacked_step
+from moonfed.engines.stacked.lanes import LaneState, Stack, copied, copy_into, gather_batches
 from moonfed.engines.stacked.stack_spec import StackSpec
-from moonfed.engines.step import Batch, Carry, Fixed
+from moonfed.engines.step import Batch, Carry, Fixed, step
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class CudaGraphStack(Stack):
             assert self.batches is not None
             before = copied(self.lanes.carry)
             batch = tree_map(lambda t: t[:, 0], self.batches)
-            _, parts = stacked_step(self.spec, self.lanes.carry, batch, self.lanes.fixed)
+            _, parts = self.take_step(self.lanes.carry, batch, self.lanes.fixed)
             self.parts = {k: v.new_zeros(self.width, self.chunk) for k, v in parts.items()}
             trees = (self.lanes.carry, self.lanes.fixed, self.batches, self.parts, self.position)
             self.step_graph = self._capture("step", _step, trees)
@@ -136,7 +136,7 @@ def _gather(spec: StackSpec, anchors: Anchors, plan: BatchPlan, batches: Batch) 
 def _step(spec: StackSpec, carry: Carry, fixed: Fixed, batches: Batch, parts: Tensors, position: Tensor) -> None:
     # An index that is a tensor of one element does not make the GPU wait.
     batch = tree_map(lambda t: t.index_select(1, position).squeeze(1), batches)
-    after, losses = stacked_step(spec, carry, batch, fixed)
+    after, losses = step(spec.nets, spec.local, spec.clip, spec.vectorize, carry, batch, fixed)
     _write(carry, after)
     for k, v in losses.items():
         parts[k].index_copy_(1, position, v[:, None])

@@ -30,7 +30,10 @@ def numeric_precision(precision: str) -> Generator[None]:
 
 def with_precision(nets: Nets, precision: str) -> Nets:
     """Return the networks as an engine of a precision uses them; the given ones are not changed."""
-    return Nets(*(_with_fp16_convolutions(net) for net in nets)) if precision == "fp16" else nets
+    if precision != "fp16":
+        return nets
+    training, inference = (_with_fp16_convolutions(net) for net in (nets.training, nets.inference))
+    return nets._replace(training=training, inference=inference)
 
 
 def _with_fp16_convolutions(net: nn.Module) -> nn.Module:

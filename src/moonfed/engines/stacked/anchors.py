@@ -7,13 +7,13 @@ from itertools import accumulate
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.func import functional_call
 
-from moonfed.core.tree import copied, copy_into, tree_map
+from moonfed.core.tree import tree_map
 from moonfed.core.types import Outputs, Snapshot
 from moonfed.data.augment import normalise
 from moonfed.engines.stacked.schedule import Assignment, Schedule
 from moonfed.engines.stacked.stack_spec import CPU_CACHE_BYTES, StackSpec
-from moonfed.engines.step import forward_anchor
 
 Anchors = dict[str, Snapshot]
 AnchorOutputs = dict[str, Outputs]
@@ -25,8 +25,8 @@ MAX_ANCHOR_VALUES = 2**30  # values in the widest layer of a forward pass: cuDNN
 def forward_chunk(spec: StackSpec, anchors: Anchors, x: Tensor) -> AnchorOutputs:
     """Run a chunk of all lanes, [lane, step, batch, ...], through each lane's anchors."""
     limit = MAX_ANCHOR_VALUES if x.is_cuda else CPU_CACHE_BYTES // 4
-    steps_at_once = max(1, limit // (x.shape[0] * x.shape[2] * spec.widest))
-    forward = spec.vectorize(partial(forward_anchor, spec.nets.inference))
+    steps_at_once = max(1, limit // (x.shape[0] * x.shape[2] * spec.nets.widest))
+    forward = spec.vectorize(partial(functional_call, spec.nets.inference))
 
     def run(anchor: Snapshot, piece: Tensor) -> Outputs:
         trees = (anchor, piece.flatten(1, 2))
@@ -39,7 +39,7 @@ def forward_chunk(spec: StackSpec, anchors: Anchors, x: Tensor) -> AnchorOutputs
 
 def forward_anchors(spec: StackSpec, anchors: Sequence[Anchors], rows: Sequence[Tensor]) -> list[AnchorOutputs]:
     """Run parties' rows, unaugmented, through their anchors: on a GPU in pieces, many at once."""
-    widest = max(spec.widest, spec.data.inputs[0].numel())
+    widest = max(spec.nets.widest, spec.data.inputs[0].numel())
     weights = sum(p.numel() for p in spec.nets.inference.parameters())
     if rows[0].is_cuda and spec.ops is not None:
         length, lanes = piece_sizes(max(map(len, rows)), MAX_ANCHOR_VALUES // 8, widest, weights)
@@ -69,7 +69,7 @@ def forward_anchors_in_pieces(
     spec: StackSpec, anchors: Sequence[Anchors], rows: Sequence[Tensor], length: int, lanes: int
 ) -> list[AnchorOutputs]:
     """Run parties' rows through their anchors in pieces of one length, each in a lane of its own."""
-    forward = spec.vectorize(partial(forward_anchor, spec.nets.inference))
+    forward = spec.vectorize(partial(functional_call, spec.nets.inference))
     pieces = [(party, piece) for party, own in enumerate(rows) for piece in torch.split(own, length)]
     outputs: list[AnchorOutputs] = []
     for first in range(0, len(pieces), lanes):
@@ -81,30 +81,8 @@ def forward_anchors_in_pieces(
         outputs.append(tree_map(lambda t: t.flatten(0, 1), in_lanes))
     flat = tree_map(lambda *parts: torch.cat(parts), *outputs)
     sizes = [n for own in rows for n in (len(own), -len(own) % length)]
-    return [_rows_of(flat, end - len(own), end) for own, end in zip(rows, list(accumulate(sizes))[::2], strict=True)]
-
-
-def _rows_of(outputs: AnchorOutputs, begin: int, end: int) -> AnchorOutputs:
-    return tree_map(lambda t: t[begin:end], outputs)
-
-
-class AnchorTables:
-    """The anchors' outputs for every row of the parties in the lanes, to be looked up."""
-
-    def __init__(self, width: int, rows: int) -> None:
-        self.width, self.rows = width, rows
-        self.outputs: AnchorOutputs = {}  # [lane, row, ...]
-
-    def store(self, lane: int, outputs: AnchorOutputs) -> None:
-        """Store the outputs for the rows of the party in a lane."""
-        if not self.outputs:
-            self.outputs = tree_map(lambda t: t.new_zeros(self.width, self.rows, *t.shape[1:]), outputs)
-        copy_into(tree_map(lambda table, rows: table[lane, : len(rows)], self.outputs, outputs), outputs)
-
-    def lookup(self, index: Tensor) -> AnchorOutputs:
-        """Look up rows by their number within the party: [lane, step, batch]."""
-        lane = torch.arange(len(index), device=index.device)[:, None, None]
-        return tree_map(lambda table: table[lane, index], self.outputs)
+    parties = [slice(end - len(own), end) for own, end in zip(rows, list(accumulate(sizes))[::2], strict=True)]
+    return [{k: Outputs(*(part[own] for part in out)) for k, out in flat.items()} for own in parties]
 
 
 class AnchorCache:
@@ -142,6 +120,6 @@ class AnchorCache:
             computed = forward_anchors(self.spec, [self.anchors[job] for job in new], [self.rows[job] for job in new])
             for job, outputs in zip(new, computed, strict=True):
                 # A copy, because a view would keep the outputs of all these jobs in memory.
-                self.outputs[job] = copied(outputs) if job in self.resumed_jobs else outputs
+                self.outputs[job] = tree_map(torch.clone, outputs) if job in self.resumed_jobs else outputs
         last = {a.job for a in entering if a.job_step or a.job not in self.resumed_jobs}
         return {a.job: self.outputs.pop(a.job) if a.job in last else self.outputs[a.job] for a in entering}

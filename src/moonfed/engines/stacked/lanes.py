@@ -1,18 +1,24 @@
-"""A stack: its lanes, what they hold, and how they gather a chunk of steps and take one."""
+"""A stack of lanes: executes a schedule by loading parties into lanes, taking steps and reading lanes back."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import copied, copy_into, tree_map
+from moonfed.core.tree import tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
 from moonfed.engines.dropout import seed_step
-from moonfed.engines.stacked.anchors import AnchorOutputs, Anchors, AnchorTables, forward_chunk
+from moonfed.engines.stacked.anchors import AnchorCache, AnchorOutputs, Anchors, forward_chunk
+from moonfed.engines.stacked.schedule import Assignment, Schedule
 from moonfed.engines.stacked.stack_spec import StackSpec
+from moonfed.engines.stacked.stacked_ops import LaneLayout
 from moonfed.engines.step import Batch, Carry, Fixed, step
+
+T = TypeVar("T")
 
 
 class LaneState(NamedTuple):
@@ -23,11 +29,70 @@ class LaneState(NamedTuple):
     anchors: Anchors
 
 
+def run_schedule(
+    stack: "Stack", schedule: Schedule, plans: Sequence[BatchPlan], states: Sequence[LaneState]
+) -> list[tuple[Carry, Tensors]]:
+    """Run every job in its lanes; return each job's last model and velocity, and its losses by part."""
+    data = stack.spec.data
+    plan = arrange_plans(plans, schedule, stack.width, data.inputs.device)
+    anchors = [state.anchors for state in states]
+    constant = bool(anchors[0]) and not data.recipe.changes  # an anchor's output for a row is the same all round
+    cache = AnchorCache(stack.spec, schedule, plan.rows, anchors, len(data.labels)) if constant else None
+    index = plan.rows if cache is None else cache.index
+    stack.start_round(None if cache is None else cache.max_rows)
+    starts: dict[int, list[Assignment]] = {}
+    for a in schedule.assignments:
+        starts.setdefault(a.lane_step, []).append(a)
+    leaving = {(a.lane_step + a.steps, a.lane): a.job for a in schedule.assignments}
+    lane_ends = [max(at for at, lane in leaving if lane == own) for own in range(schedule.width)]
+    reached: dict[int, Carry] = {}
+    losses: list[Tensors] = []
+    for first in range(0, schedule.steps, schedule.chunk):
+        entering = starts.get(first, [])
+        outputs = cache.outputs_of(entering) if cache else {}
+        for a in entering:
+            state = states[a.job]._replace(carry=reached[a.job]) if a.job_step else states[a.job]
+            stack.load_lane(a.lane, state, outputs.get(a.job))
+        steps = slice(first, first + schedule.chunk)
+        busy = sum(end > first for end in lane_ends)
+        stack.gather_chunk(BatchPlan(*(part[:, steps] for part in plan)), index[:, steps], busy)
+        for at in range(first + 1, min(first + schedule.chunk, max(lane_ends)) + 1):
+            stack.step()
+            for lane in range(busy):
+                if (job := leaving.get((at, lane))) is not None:
+                    reached[job] = stack.read_lane(lane)
+        losses.append(stack.chunk_losses())
+    return [(reached[job], parts) for job, parts in enumerate(_losses_by_job(losses, schedule, len(plans)))]
+
+
+def arrange_plans(plans: Sequence[BatchPlan], schedule: Schedule, width: int, device: torch.device) -> BatchPlan:
+    """Arrange the plans of the jobs by lane, [lane, step, ...]; unused steps repeat the first job's first step."""
+    begins = [0]
+    for plan in plans:
+        begins.append(begins[-1] + len(plan.rows))
+    source = torch.zeros(width, schedule.steps, dtype=torch.int64)
+    for job, lane, lane_step, job_step, steps in schedule.assignments:
+        begin = begins[job] + job_step
+        source[lane, lane_step : lane_step + steps] = torch.arange(begin, begin + steps)
+    flat_source = source.flatten().to(device)
+
+    def arrange(parts: Sequence[Tensor]) -> Tensor:
+        joined = torch.cat(list(parts))
+        if joined.dtype == torch.int64:  # values are small: half of the bytes are copied
+            on_device = joined.to(torch.int32).to(device).to(torch.int64)
+        else:
+            on_device = joined.to(device) if joined.any() else torch.zeros_like(joined, device=device)
+        return torch.unflatten(on_device.index_select(0, flat_source), 0, source.shape)
+
+    return BatchPlan(*(arrange(parts) for parts in zip(*plans, strict=True)))
+
+
 class Stack:
     """Executes the lanes of a stack one operation at a time."""
 
     def __init__(self, spec: StackSpec, width: int, chunk: int, like: LaneState) -> None:
         self.spec, self.width, self.chunk = spec, width, chunk
+        self.take_step = partial(step, spec.nets, spec.local, spec.clip, spec.vectorize)  # in every lane
         self.lanes: LaneState = tree_map(lambda t: t.new_zeros(width, *t.shape), like)
         self.tables: AnchorTables | None = None
         self.batches: Batch | None = None  # of the chunk: [lane, step, ...]
@@ -43,10 +108,6 @@ class Stack:
         if self.tables is not None and outputs is not None:
             self.tables.store(lane, outputs)
 
-    def read_lane(self, lane: int) -> Carry:
-        """Copy the model and velocity of the party in a lane."""
-        return copied(tree_map(lambda t: t[lane], self.lanes.carry))
-
     def gather_chunk(self, plan: BatchPlan, index: Tensor, busy: int) -> None:
         """Gather and augment the next chunk with its anchor outputs; only the first busy lanes are still in use."""
         if busy < self.width:
@@ -61,30 +122,91 @@ class Stack:
         """Take the next step of the chunk."""
         assert self.batches is not None
         batch = tree_map(lambda t: t[:, len(self.losses)], self.batches)
-        spec, lanes = self.spec, self.lanes
+        spec, trees = self.spec, (self.lanes.carry, batch, self.lanes.fixed)
         if spec.ops is None:
-            seed_step(spec.nets.training, batch.key)
-
-        def function(carry: Carry, batch: Batch, fixed: Fixed) -> tuple[Carry, Tensors]:
-            return stacked_step(spec, carry, batch, fixed)
-
-        trees = (lanes.carry, batch, lanes.fixed)
-        carry, parts = function(*trees) if spec.graphs is None else spec.graphs.run(spec.key, function, trees)
-        self.lanes = lanes._replace(carry=carry)
+            seed_step(spec.nets, batch.key)
+        if spec.graphs is None:
+            carry, parts = self.take_step(*trees)
+        else:
+            carry, parts = spec.graphs.run(spec.key, self.take_step, trees)
+        self.lanes = self.lanes._replace(carry=carry)
         self.losses.append(parts)
+
+    def read_lane(self, lane: int) -> Carry:
+        """Copy the model and velocity of the party in a lane."""
+        return copied(tree_map(lambda t: t[lane], self.lanes.carry))
 
     def chunk_losses(self) -> Tensors:
         """Return the losses of the chunk's steps: [lane, step] by part."""
         return {k: torch.stack([parts[k] for parts in self.losses], 1) for k in self.losses[0]}
 
 
-def stacked_step(spec: StackSpec, carry: Carry, batch: Batch, fixed: Fixed) -> tuple[Carry, Tensors]:
-    """Take one step in every lane."""
-    return step(spec.nets.training, spec.local, carry, batch, fixed, spec.clip, spec.vectorize)
+class AnchorTables:
+    """The anchors' outputs for every row of the parties in the lanes, to be looked up."""
+
+    def __init__(self, width: int, rows: int) -> None:
+        self.width, self.rows = width, rows
+        self.outputs: AnchorOutputs = {}  # [lane, row, ...]
+
+    def store(self, lane: int, outputs: AnchorOutputs) -> None:
+        """Store the outputs for the rows of the party in a lane."""
+        if not self.outputs:
+            self.outputs = tree_map(lambda t: t.new_zeros(self.width, self.rows, *t.shape[1:]), outputs)
+        copy_into(tree_map(lambda table, rows: table[lane, : len(rows)], self.outputs, outputs), outputs)
+
+    def lookup(self, index: Tensor) -> AnchorOutputs:
+        """Look up rows by their number within the party: [lane, step, batch]."""
+        lane = torch.arange(len(index), device=index.device)[:, None, None]
+        return tree_map(lambda table: table[lane, index], self.outputs)
 
 
 @torch.no_grad()
 def gather_batches(spec: StackSpec, anchors: Anchors, plan: BatchPlan, with_anchors: bool) -> Batch:
     """Gather and augment the batches of a plan, with anchor outputs if asked: [lane, step, batch, ...]."""
-    x, y = gather(spec.data, plan, spec.dtype, spec.ops.arrange if spec.ops else None)
+    x, y = gather(spec.data, plan, spec.dtype, partial(arrange_images, spec.ops.layout) if spec.ops else None)
     return Batch(x, y, forward_chunk(spec, anchors, x) if with_anchors else {}, plan.keys)
+
+
+def arrange_images(layout: LaneLayout, images: Tensor) -> Tensor:
+    """Reorder images [lane, step, batch, channel, height, width] in memory for a layout; their shape stays."""
+    order = (1, 2, 4, 5, 0, 3) if layout.channels_last else (1, 2, 0, 3, 4, 5)
+    back = [order.index(axis) for axis in range(6)]
+    return images.permute(order).contiguous().permute(back)
+
+
+def copy_into(into: Any, values: Any) -> None:
+    """Write a tree's values into another's tensors, name by name: the order of names may differ."""
+    old: list[Tensor] = []
+    new: list[Tensor] = []
+
+    def pair(mine: Tensor, other: Tensor) -> Tensor:
+        old.append(mine)
+        new.append(other)
+        return mine
+
+    tree_map(pair, into, values)
+    torch._foreach_copy_(old, new)  # pyright: ignore
+
+
+def copied(tree: T) -> T:
+    """Copy every tensor of a tree, laid out plainly."""
+    made = tree_map(lambda t: torch.empty(t.shape, dtype=t.dtype, device=t.device), tree)
+    copy_into(made, tree)
+    return made
+
+
+def _losses_by_job(losses: list[Tensors], schedule: Schedule, jobs: int) -> list[Tensors]:
+    """Join the losses of the lanes' chunks by job."""
+    chunks = _copy_to_cpu(losses)
+    pieces: list[list[Tensors]] = [[] for _ in range(jobs)]
+    for job, lane, lane_step, _, steps in sorted(schedule.assignments, key=lambda a: a.job_step):
+        own = chunks[lane_step // schedule.chunk : -(-(lane_step + steps) // schedule.chunk)]
+        pieces[job].append({k: torch.cat([chunk[k][lane] for chunk in own])[:steps] for k in chunks[0]})
+    return [{k: torch.cat([piece[k] for piece in own]) for k in chunks[0]} for own in pieces]
+
+
+def _copy_to_cpu(losses: list[Tensors]) -> list[Tensors]:
+    """Copy the losses of all chunks, [lane, step] each, to the CPU in one transfer."""
+    joined = {k: torch.cat([chunk[k].flatten() for chunk in losses]).cpu() for k in losses[0]}
+    split = {k: torch.split(v, [chunk[k].numel() for chunk in losses]) for k, v in joined.items()}
+    return [{k: split[k][i].view(v.shape) for k, v in chunk.items()} for i, chunk in enumerate(losses)]

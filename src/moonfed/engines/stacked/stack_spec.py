@@ -23,9 +23,8 @@ class StackSpec(NamedTuple):
     data: Dataset
     local: LocalRule
     ops: StackedOps | None  # None: one lane, without vmap
-    widest: int  # values in the net's widest layer, per row
     clip: bool = False  # whether gradients are clipped
-    key: Hashable = None  # identifies the step in the graph cache
+    key: Hashable = None  # the shape of its jobs; identifies the step in the graph cache
     graphs: GraphCache | None = None  # None: steps are not traced
 
     @property

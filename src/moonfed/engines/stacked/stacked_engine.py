@@ -2,30 +2,27 @@
 
 import logging
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
-from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from moonfed.core.errors import RunFailed
-from moonfed.core.files import pack
-from moonfed.data.augment import normalise
+from moonfed.core.seeds import torch_aside
+from moonfed.core.types import Slots, Snapshot, Tensors
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import EngineOptions, Job, JobResult, Nets
 from moonfed.engines.cuda.cuda_graphs import CaptureError, CudaGraphStack
 from moonfed.engines.cuda.precision import numeric_precision, with_precision
 from moonfed.engines.devices import free_memory, is_gpu, peak_memory, release_memory, reset_peak_memory
-from moonfed.engines.dropout import inspect_randomness, preserve_torch_rng, uses_torch_rng
-from moonfed.engines.stacked.executor import run_schedule
 from moonfed.engines.stacked.graph_cache import GraphCache, first_line
-from moonfed.engines.stacked.lanes import LaneState, Stack
-from moonfed.engines.stacked.layout import CPU_LAYOUT, GPU_LAYOUTS
+from moonfed.engines.stacked.lanes import LaneState, Stack, run_schedule
 from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS, Schedule, make_schedule, pick_chunk, pick_width
 from moonfed.engines.stacked.stack_spec import CPU_CACHE_BYTES, StackSpec
-from moonfed.engines.stacked.stacked_ops import StackedOps
-from moonfed.engines.step import conclude, float_settings, gamma_of, on_device, prepare
+from moonfed.engines.stacked.stacked_ops import CPU_LAYOUT, GPU_LAYOUTS, StackedOps
+from moonfed.engines.step import conclude, gamma_of, on_device, prepare
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +36,10 @@ class Stacked:
     """Runs all jobs of one shape as one stack; on a GPU its step is captured as a CUDA graph and replayed."""
 
     def __init__(self, nets: Nets, data: Dataset, options: EngineOptions) -> None:
-        inspect_randomness(nets.training, data)
-        self.nets, self.data, self.options = with_precision(nets, options.precision), data, options
-        self.fp32_nets = nets  # for stacked lanes, whose operations bring their own precision
-        self.device = data.inputs.device
+        self.data, self.options, self.device = data, options, data.inputs.device
         self.gpu = is_gpu(self.device)
-        self.widest = widest_layer(nets.inference, data)
+        self.nets = with_precision(nets, options.precision) if self.gpu else nets
+        self.fp32_nets = nets  # for stacked lanes, whose operations bring their own precision
         self.lane_limit = options.lanes or NO_LIMIT  # halved when memory runs out
         self.stacks: dict[Hashable, CudaGraphStack] = {}  # of earlier rounds
         self.uncapturable: set[Hashable] = set()
@@ -58,7 +53,9 @@ class Stacked:
         for i, job in enumerate(jobs):
             groups.setdefault(_shape_of(job), []).append(i)
         done: dict[int, JobResult] = {}
-        with numeric_precision(self.options.precision), preserve_torch_rng(self.nets.training, self.device):
+        precision = numeric_precision(self.options.precision) if self.gpu else nullcontext()
+        generator_aside = torch_aside(self.device) if self.nets.uses_torch_rng else nullcontext()
+        with precision, generator_aside:
             for shape, members in groups.items():
                 results = self._run_or_retry(shape, [jobs[i] for i in members])
                 done |= dict(zip(members, results, strict=True))
@@ -97,7 +94,7 @@ class Stacked:
         states = [LaneState(*prepare(job)) for job in jobs]
         plans = [job.plan for job in jobs]
         stack, schedule = self._stack_for(shape, plans, jobs[0], states[0])
-        ends = run_schedule(stack, schedule, plans, states, self.data)
+        ends = run_schedule(stack, schedule, plans, states)
         return [
             conclude(job, carry, state.fixed, losses, gamma_of(self.nets, self.data, job, carry.model))
             for job, state, (carry, losses) in zip(jobs, states, ends, strict=True)
@@ -107,17 +104,19 @@ class Stacked:
         self, shape: Hashable, plans: Sequence[BatchPlan], job: Job, like: LaneState
     ) -> tuple[Stack, Schedule]:
         """Choose the number of lanes for a cohort; make a stack, or reuse one of an earlier round."""
+        spec = self._make_spec(shape, job)
         lengths = [len(plan.rows) for plan in plans]
         earlier = self.stacks.get(shape)
-        limit = min(self.lane_limit, len(plans), self._lanes_that_fit(shape, plans[0], job, like))
+        limit = min(self.lane_limit, len(plans), self._lanes_that_fit(spec, plans[0], like))
         chunk = earlier.chunk if earlier else pick_chunk(lengths, self._max_chunk(limit * plans[0].rows.shape[1]))
-        self.width = width = pick_width(lengths, chunk, limit, GPU_STEP_OVERHEAD if self.gpu else CPU_STEP_OVERHEAD)
-        if earlier and is_reusable(earlier.width, width):
-            self.width = earlier.width
-            return earlier, make_schedule(lengths, earlier.width, chunk)
-        spec = self._make_spec(shape, job, single=width == 1)
+        width = pick_width(lengths, chunk, limit, GPU_STEP_OVERHEAD if self.gpu else CPU_STEP_OVERHEAD)
+        reused = earlier if earlier and is_reusable(earlier.width, width) else None
+        self.width = width = reused.width if reused else width
         schedule = make_schedule(lengths, width, chunk)
-        if not self.gpu or shape in self.uncapturable or uses_torch_rng(self.nets.training):
+        if reused:
+            return reused, schedule
+        spec = self._one_lane(spec) if width == 1 else spec
+        if not self.gpu or shape in self.uncapturable or self.nets.uses_torch_rng:
             return Stack(spec, width, chunk, like), schedule
         self.stacks.pop(shape, None)
         while len(self.stacks) >= MAX_CACHED_STACKS:  # the oldest is dropped
@@ -126,44 +125,46 @@ class Stacked:
         self.stacks[shape] = CudaGraphStack(spec, width, chunk, like, plan, self.options.compile)
         return self.stacks[shape], schedule
 
-    def _make_spec(self, shape: Hashable, job: Job, single: bool) -> StackSpec:
+    def _make_spec(self, shape: Hashable, job: Job) -> StackSpec:
+        """Specify stacked lanes; their steps are traced on a CPU, since a GPU has CUDA graphs."""
         layout = GPU_LAYOUTS[self.options.precision] if self.gpu else CPU_LAYOUT
-        ops = None if single else StackedOps(layout)
-        clip = job.max_grad_norm > 0
-        if single or self.gpu:  # a single net may branch on values; a GPU has CUDA graphs instead of traces
-            nets = self.nets if single or not layout.fp16 else self.fp32_nets
-            return StackSpec(nets, self.data, job.local, ops, self.widest, clip)
-        return StackSpec(self.nets, self.data, job.local, ops, self.widest, clip, shape, self.graphs)
+        nets = self.fp32_nets if layout.fp16 else self.nets
+        graphs = None if self.gpu else self.graphs
+        return StackSpec(nets, self.data, job.local, StackedOps(layout), job.max_grad_norm > 0, shape, graphs)
+
+    def _one_lane(self, spec: StackSpec) -> StackSpec:
+        """Specify one lane, neither vectorised nor traced: its net may branch on values."""
+        return spec._replace(nets=self.nets, ops=None, graphs=None)
 
     def _max_chunk(self, rows: int) -> int:
         """Return how many steps with this many rows may be gathered at once; on a CPU they should fit its cache."""
         bytes_per_step = rows * self.data.inputs[0].numel() * 4
         return MAX_CHUNK_STEPS if self.gpu else min(MAX_CHUNK_STEPS, max(1, 2 * CPU_CACHE_BYTES // bytes_per_step))
 
-    def _lanes_that_fit(self, shape: Hashable, plan: BatchPlan, job: Job, like: LaneState) -> int:
-        """Return the most lanes of a shape: one if vmap refuses the net or the rule, else what fits into memory."""
-        if shape not in self.max_lanes:
-            self.max_lanes[shape] = self._measure_max_lanes(shape, plan, job, like)
-        return self.max_lanes[shape]
+    def _lanes_that_fit(self, spec: StackSpec, plan: BatchPlan, like: LaneState) -> int:
+        """Return the most lanes: those whose widest layer fits a CPU's cache, or those that fit a GPU's memory."""
+        if spec.key not in self.max_lanes:
+            in_cache = max(1, CPU_CACHE_BYTES // (plan.rows.shape[1] * self.nets.widest * 4))
+            self.max_lanes[spec.key] = self._lanes_in_memory(spec, plan, like) if self.gpu else in_cache
+        return self.max_lanes[spec.key]
 
-    def _measure_max_lanes(self, shape: Hashable, plan: BatchPlan, job: Job, like: LaneState) -> int:
+    def _lanes_in_memory(self, spec: StackSpec, plan: BatchPlan, like: LaneState) -> int:
+        """Take a trial step on the GPU: one lane if vmap refuses the net or the rule, else what fits into memory."""
         one_step = on_device(self.data, first_chunk(plan, 1))
         if self.lane_limit == 1:
             return 1
         try:
-            used = self._trial_step(self._make_spec(shape, job, single=False), one_step, like)
+            used = self._trial_step(spec, one_step, like)
         except torch.OutOfMemoryError:
             return 1
         except RuntimeError as error:  # what vmap raises
-            self._trial_step(self._make_spec(shape, job, single=True), one_step, like)  # raises what is no refusal
+            self._trial_step(self._one_lane(spec), one_step, like)  # raises what is no refusal
             _log_not_vectorisable(error)
             return 1
-        if not self.gpu:
-            return max(1, CPU_CACHE_BYTES // (plan.rows.shape[1] * self.widest * 4))
         return max(1, int(0.8 * free_memory(self.device) / max(1, used * MAX_CHUNK_STEPS)))
 
     def _trial_step(self, spec: StackSpec, plan: BatchPlan, like: LaneState) -> int:
-        """Take a step with one lane to see whether it is possible; return the bytes of GPU memory that it took."""
+        """Take a step with one lane to see whether it is possible; return the bytes of memory that it took."""
         before = reset_peak_memory(self.device)
         stack = Stack(spec, 1, 1, like)
         stack.start_round(None)
@@ -189,28 +190,16 @@ def first_chunk(plan: BatchPlan, chunk: int) -> BatchPlan:
     return BatchPlan(*(torch.cat([part[:chunk]] * -(-chunk // len(part)))[None, :chunk] for part in plan))
 
 
-def widest_layer(net: nn.Module, data: Dataset) -> int:
-    """Count the values that the widest layer of a network outputs per row."""
-    widest = 1
-
-    def record(layer: nn.Module, args: Any, output: Any) -> None:
-        nonlocal widest
-        several = isinstance(output, tuple | list)  # an LSTM returns its state as well
-        outputs: Sequence[Any] = cast(Sequence[Any], output) if several else (output,)
-        widest = max([widest, *(t.numel() for t in outputs if isinstance(t, Tensor))])
-
-    hooks = [layer.register_forward_hook(record) for layer in net.modules()]
-    dtype = next(net.parameters()).dtype
-    with torch.no_grad():
-        net(normalise(data, data.inputs[:1], dtype))
-    for hook in hooks:
-        hook.remove()
-    return widest
-
-
 def _shape_of(job: Job) -> Hashable:
     """Identify jobs that may share a stack: equal rules except for float settings, memories of equal shapes."""
-    floats = float_settings(job.local)
-    rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.name not in floats)
-    memory = tuple(sorted((k, tuple(v.shape)) for k, v in (pack(job.memory) | pack(job.state.sent)).items()))
-    return type(job.local), rule, memory, job.plan.rows.shape[1], job.max_grad_norm > 0
+    rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.type is not float)
+    slots = _shapes(job.memory), _shapes(job.state.sent)
+    return type(job.local), rule, slots, job.plan.rows.shape[1], job.max_grad_norm > 0
+
+
+def _shapes(value: Slots | Snapshot | Tensors | Tensor) -> Hashable:
+    """List the names and shapes of all tensors in a slot or in several."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape)
+    named = value._asdict() if isinstance(value, Snapshot) else value
+    return tuple(sorted((name, _shapes(inner)) for name, inner in named.items()))

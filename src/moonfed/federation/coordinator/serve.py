@@ -63,7 +63,7 @@ def serve(
     roster = _make_roster(run, names, infos)
     trial = start_trial(resolved, data, [], infos)
     trial = replace(trial, spec=replace(trial.spec, party_names=tuple(names)))
-    nets = nets_of(build(net_spec(resolved, data)).to(data.inputs.device))
+    nets = nets_of(build(net_spec(resolved, data)).to(data.inputs.device), data)
     context = RunContext(data, nets, pick_engine("sequential", nets, data, EngineOptions(resolved.run.precision)))
     fingerprint = _fingerprint(roster["sites"], data.fingerprint, encoded)
     opening = Opening(path, roster, rejections, runner)

@@ -149,7 +149,7 @@ class SiteTrainer:
             data = data.to(device)
             config = resolve(config, data)
             spec = net_spec(config, data)
-            nets = nets_of(build(spec).to(device))
+            nets = nets_of(build(spec).to(device), data)
             engine = pick_engine("sequential", nets, data, EngineOptions(config.run.precision))
             counts = tuple(class_counts(data.labels.cpu().numpy(), [rows], data.classes)[0])
             self.loaded = (identity, LoadedRun(config, RunContext(data, nets, engine), spec, rows, counts))
