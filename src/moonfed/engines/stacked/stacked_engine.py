@@ -144,7 +144,8 @@ class Stacked:
     def _lanes_that_fit(self, spec: StackSpec, plan: BatchPlan, like: LaneState) -> int:
         """Return the most lanes: those whose widest layer fits a CPU's cache, or those that fit a GPU's memory."""
         if spec.key not in self.max_lanes:
-            in_cache = max(1, CPU_CACHE_BYTES // (plan.rows.shape[1] * self.nets.widest * 4))
+            layer_bytes = plan.rows.shape[1] * self.nets.widest * 4
+            in_cache = max(1, CPU_CACHE_BYTES // layer_bytes)
             self.max_lanes[spec.key] = self._lanes_in_memory(spec, plan, like) if self.gpu else in_cache
         return self.max_lanes[spec.key]
 
