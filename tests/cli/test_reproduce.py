@@ -3,7 +3,6 @@
 import fcntl
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ import pytest
 from commands import Attempt, bits, contents, moonfed, refuse, refused
 from safetensors import safe_open
 
-from moonfed.experiments.execute import run_trials
 from moonfed.papers.recipe_result import result_of
 from moonfed.papers.recipe_trials import ReproductionOptions, run_recipes
 from moonfed.papers.recipes import RECIPES
 from moonfed.training.accuracy import accuracy, final_accuracy
-from moonfed.training.callbacks import FunctionCallback
+from moonfed.training.callbacks import Callback, FunctionCallback
 
 FILE_SETS = {"result.json", "table.md", "table.tex", "lines.csv", "differences.csv", "curves.csv"}
 
@@ -160,9 +158,9 @@ def test_the_list_of_the_published_scale_needs_no_data(place, monkeypatch):
     assert "us per party-step, from one plain step timed now" in words.out
 
 
-def until(rounds: int) -> Callable[[Any], Any]:
-    """Run trials and stop after a round, as Ctrl-C does."""
-    return lambda configs: run_trials(configs, True, [FunctionCallback(lambda record: record["round"] >= rounds)])
+def until(rounds: int) -> list[Callback]:
+    """Stop after a round, as Ctrl-C does."""
+    return [FunctionCallback(lambda record: record["round"] >= rounds)]
 
 
 def test_stopped_and_resumed_is_never_stopped(tmp_path):

@@ -16,7 +16,7 @@ from user_rows import people, write_csv
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.data.catalog.digits import digits
-from moonfed.experiments.execute import run_trials
+from moonfed.experiments.execute import execute
 from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.serve import serve
 from moonfed.federation.flower.processes import free_port
@@ -26,6 +26,7 @@ from moonfed.federation.protocol.request import Envelope
 from moonfed.federation.site.trainer import SiteTrainer
 from moonfed.training.config import Config, make_config
 from moonfed.training.resolve import resolve
+from moonfed.training.setup import set_up
 from moonfed.training.trial import split_rows
 
 LIMITS = FederationSettings(deadline=1, patience=0, attempts=1)  # type: ignore[call-arg]
@@ -68,7 +69,7 @@ class World:
         return serve(self.config(rounds), self.path / "run", resume, self.coordinator, transport, LIMITS)
 
     def simulated(self) -> dict[str, str]:
-        run_trials([(self.config(), self.path / "here")], False)
+        execute(*set_up([self.config()]), [self.path / "here"])
         return weights(self.path / "here")
 
     def error(self) -> str:
@@ -115,7 +116,7 @@ def test_a_sites_own_images_train_like_its_share_of_a_built_in_data_set(tmp_path
         places[f"s{i}"] = make_site_folder(tmp_path / f"s{i}", home.invitation, settings)
         home.admit(f"s{i}", places[f"s{i}"].public_key_path)
     serve(config, tmp_path / "run", False, home, InProcessTransport(places), LIMITS)
-    run_trials([(config, tmp_path / "here")], False)
+    execute(*set_up([config]), [tmp_path / "here"])
     assert weights(tmp_path / "run") == weights(tmp_path / "here")
 
 

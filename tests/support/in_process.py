@@ -9,7 +9,7 @@ import pytest
 from commands import rows
 from federations import weights
 
-from moonfed.experiments.execute import run_trials
+from moonfed.experiments.execute import execute
 from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.serve import serve
 from moonfed.federation.pki.coordinator_folder import CoordinatorFolder, make_coordinator_folder
@@ -17,6 +17,7 @@ from moonfed.federation.pki.site_folder import SiteFolder, SiteSettings, make_si
 from moonfed.federation.protocol.request import Envelope
 from moonfed.federation.site.trainer import SiteTrainer
 from moonfed.training.config import Config, make_config
+from moonfed.training.setup import set_up
 
 # Called with the site, the number of requests it has had, the request and its reply; returns what arrives of the reply.
 Fault = Callable[[str, int, Envelope, Envelope], list[Envelope]]
@@ -103,7 +104,7 @@ class World:
         return rows(out)
 
     def simulated(self) -> dict[str, str]:
-        run_trials([(self.config, self.path / "here")], False)
+        execute(*set_up([self.config]), [self.path / "here"])
         return weights(self.path / "here")
 
     def rejections(self) -> str:

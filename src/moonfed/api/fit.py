@@ -27,7 +27,7 @@ from moonfed.models.custom import custom_encoder
 from moonfed.storage.run_folder import final_tensors
 from moonfed.training.callbacks import Callback, Finished, FunctionCallback, with_method
 from moonfed.training.config import Config
-from moonfed.training.evaluate import final_evaluation
+from moonfed.training.evaluate import final_evaluation, score_models
 from moonfed.training.loop import run_rounds
 from moonfed.training.network import build
 from moonfed.training.records import RoundRecord
@@ -223,7 +223,7 @@ def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How
         context, trials = set_up([config for _, config in plan], [name for name, _ in plan], how.rows.data, custom)
         places = [folder for folder in folders if folder is not None]
         if places:
-            done = execute(trials, context, places, how.resume, callbacks)
+            done = execute(context, trials, places, how.resume, callbacks)
             ended, rounds = [trial for trial, _ in done], [record.rows for _, record in done]
         else:
             history = History()
@@ -245,7 +245,7 @@ def _outcome(trial: Trial, context: RunContext, rounds: list[RoundRecord], folde
     if trial.failure is not None:
         raise RunFailed(f"{name}, seed {seed}: {trial.failure}; try a smaller lr")
     history = [with_method(trial, record) for record in rounds]
-    evaluation = final_evaluation(trial, context)
+    evaluation = trial.evaluation or final_evaluation(trial, score_models(trial, context))
     return Run(name, seed, trial.config, history, evaluation, _models(trial, context, rows), folder)
 
 

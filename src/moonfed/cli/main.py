@@ -50,11 +50,12 @@ def top(
 @with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
 def run(given: Values, out: Out = None, resume: Resume = False, json: Json = False) -> None:
     """Train one algorithm: moonfed run --algorithm moon --mu 5 --parties 10 --beta 0.5 --rounds 20 --seed 0."""
-    from moonfed.experiments.execute import run_trials
+    from moonfed.experiments.execute import execute
+    from moonfed.training.setup import set_up
 
     settings = make_config(given)
     with showing() as display:
-        (record,) = run_trials([(settings, out)], resume, [display])
+        ((_, record),) = execute(*set_up([settings]), [out], resume, [display])
     close(record, json)
 
 
@@ -97,18 +98,18 @@ def _run_together(
     folder: Path, plan: list[tuple[str, Any, Path]], several: Several, kind: str, baseline: str | None = None
 ) -> None:
     """Run the trials of a plan and print one table of them."""
-    from moonfed.experiments.execute import run_trials
+    from moonfed.experiments.execute import execute
     from moonfed.report.by_party import accuracy_by_party, party_table
     from moonfed.report.methods import comparison
     from moonfed.report.sections import accuracy_table
     from moonfed.report.terminal import print_table
-    from moonfed.storage.run_record import read_run
+    from moonfed.training.setup import set_up
 
+    names, settings, places = zip(*plan, strict=True)
     with showing() as display:
-        trials = [(settings, path) for _, settings, path in plan]
-        outcomes = run_trials(trials, several.resume, [display], [name for name, _, _ in plan])
-    named = [(name, outcome) for (name, _, _), outcome in zip(plan, outcomes, strict=True)]
-    setting = comparison([(name, read_run(outcome.folder)) for name, outcome in named], baseline)
+        outcomes = [record for _, record in execute(*set_up(settings, names), places, several.resume, [display])]
+    named = list(zip(names, outcomes, strict=True))
+    setting = comparison(named, baseline)
     if several.json:
         _print_json(setting.as_json()["methods"])
     else:

@@ -62,7 +62,6 @@ def _reproduce(
     chosen: Sequence[Any], options: Any, dataset: str | None, precision: str, figures: bool, json: bool
 ) -> None:
     """Run recipes, write and print their results; trials that did not end well are an error at the end."""
-    from moonfed.experiments.execute import run_trials
     from moonfed.papers.recipe_result import result_of
     from moonfed.papers.recipe_trials import has_failed, required_trials, run_recipes
 
@@ -71,7 +70,7 @@ def _reproduce(
     for place in names.values():
         _same_scale(place, options.scale)
     with showing() as display:
-        whole = run_recipes(chosen, options, lambda configs: run_trials(configs, True, [display]))
+        whole = run_recipes(chosen, options, [display])
     results = [result_of(recipe, options) for recipe in chosen]
     _write_results(results, options, [names[result["id"]] for result in results], figures, json)
     if not whole:

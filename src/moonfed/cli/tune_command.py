@@ -2,7 +2,7 @@
 
 import json as encoding
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,18 +29,13 @@ def tune(
 ) -> None:
     """Choose mu, temperature and projection by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24."""
     from moonfed.core.files import make_folder, write_json
-    from moonfed.experiments.execute import run_trials
     from moonfed.experiments.tune import plan_tune, result_of, run_search
     from moonfed.report.listings import tuning_table
     from moonfed.report.terminal import print_table
 
     search = plan_tune(seeds, given, budget, out)
     with showing() as display:
-
-        def run(trials: Any) -> Any:
-            return run_trials(trials, True, [display])
-
-        results = run_search(search, run)
+        results = run_search(search, [display])
     found = result_of(search, results)
     make_folder(search.folder)
     write_json(search.folder / RESULT, found)

@@ -3,7 +3,7 @@
 from moonfed.engines.base import Engine, EngineOptions, Job, JobResult, Nets
 from moonfed.engines.cuda.precision import PRECISIONS, numeric_precision, overflow_hint
 from moonfed.engines.devices import pick_device
-from moonfed.engines.engine_choice import ENGINES, nets_of, pick_engine, pick_precision
+from moonfed.engines.engine_choice import ENGINES, nets_of, pick_engine
 
 __all__ = [
     "ENGINES",
@@ -18,5 +18,4 @@ __all__ = [
     "overflow_hint",
     "pick_device",
     "pick_engine",
-    "pick_precision",
 ]

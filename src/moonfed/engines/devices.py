@@ -49,9 +49,8 @@ def synchronise(device: Device) -> None:
 
 
 def set_threads(threads: int) -> None:
-    """Set the number of CPU threads; 0 leaves it as it is."""
-    if threads:
-        torch.set_num_threads(threads)
+    """Set the number of CPU threads."""
+    torch.set_num_threads(threads)
 
 
 def release_memory(device: Device) -> None:

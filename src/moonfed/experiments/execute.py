@@ -1,12 +1,10 @@
-"""Trials from settings to results: set up, resumed, run, recorded."""
+"""Runs trials in their folders: resumed, run, recorded."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from moonfed.core.errors import UserError
-from moonfed.data import Dataset
-from moonfed.models.custom import CustomEncoder
 from moonfed.storage.checkpoint import lowest_common
 from moonfed.storage.run_folder import RunFolder
 from moonfed.storage.run_record import RunRecord
@@ -16,34 +14,24 @@ from moonfed.training.config import Config
 from moonfed.training.loop import run_rounds
 from moonfed.training.registry import full_name
 from moonfed.training.runner import CohortRunner
-from moonfed.training.setup import set_up
 from moonfed.training.trial import RunContext, Trial
 
 
-def run_trials(
-    configs: Sequence[tuple[Config, Path | None]],
-    resume: bool = False,
-    callbacks: Sequence[Callback] = (),
-    labels: Sequence[str] = (),
-    data: Dataset | None = None,
-    custom: CustomEncoder | None = None,
-) -> list[RunRecord]:
-    """Run trials that share data and network, each into its own folder, as one stack where they fit."""
-    context, trials = set_up([config for config, _ in configs], labels, data, custom)
-    places = [out or default_folder(trial.config) for (_, out), trial in zip(configs, trials, strict=True)]
-    return [record for _, record in execute(trials, context, places, resume, callbacks)]
-
-
 def execute(
-    trials: Sequence[Trial],
     context: RunContext,
-    places: Sequence[Path],
-    resume: bool,
+    trials: Sequence[Trial],
+    out: Sequence[Path | None],
+    resume: bool = False,
     callbacks: Sequence[Callback] = (),
     runner: CohortRunner | None = None,
     fingerprint: str = "",
 ) -> list[tuple[Trial, RunRecord]]:
-    """Run trials from where their folders stand to their last round, committing every one; return them as they end."""
+    """Run trials that were set up together, each in its folder, from where the folder stands to the last round.
+
+    Every round is committed. Without a folder a trial gets one in runs/, named after its settings. Returned are the
+    trials as they end, with their records.
+    """
+    places = [place or default_folder(trial.config) for place, trial in zip(out, trials, strict=True)]
     if len({place.resolve() for place in places}) < len(places):
         raise UserError("two of the runs are the same; ask for each of them once")
     if any(trial.config.run.tensorboard for trial in trials):

@@ -3,18 +3,20 @@
 import itertools
 import logging
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.experiments.compare import read_seeds, top_folder
+from moonfed.experiments.execute import execute
 from moonfed.experiments.search import Choice, Plan, Results, Stage, choose, estimate, plan_search, stages
 from moonfed.experiments.sweep import Shared, grid_of
-from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, rounds_averaged
+from moonfed.training.callbacks import Callback
 from moonfed.training.config import SECTIONS, Config, flag_of, make_config
+from moonfed.training.setup import set_up
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +31,6 @@ DEFAULT_GRIDS: dict[str, Values] = {
     },
     "fedprox": {"algorithm": {"mu": [0.001, 0.01, 0.1, 1.0]}},
 }
-RunTrials = Callable[[list[tuple[Config, Path | None]]], list[RunRecord]]
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,15 @@ def _without(asked: Values, grid: Sequence[tuple[str, str, Any]]) -> Config:
     return make_config(kept | {"run": kept.get("run", {}) | {"seed": 0}})
 
 
-def run_search(search: Search, run_trials: RunTrials) -> Results:
+def run_search(search: Search, callbacks: Sequence[Callback] = ()) -> Results:
     """Run a search's trials stage by stage; finished trials are read instead of run again."""
     results: Results = {setting: {} for setting in search.plan.settings}
     for number, stage in enumerate(stages(search.plan, lambda: results), start=1):
         logger.info(_describe_stage(stage, number, len(search.plan.stage_sizes)))
         for group in _stacks(search, stage):
-            outcomes = run_trials(
-                [(search.settings[s].config(seed), search.trial_folder(s, seed)) for s, seed in group]
-            )
+            configs = [search.settings[s].config(seed) for s, seed in group]
+            places = [search.trial_folder(s, seed) for s, seed in group]
+            outcomes = [record for _, record in execute(*set_up(configs), places, True, callbacks)]
             if not all(outcome.finished or outcome.failure for outcome in outcomes):
                 raise RunFailed(f"stopped early, saved in {search.folder}; run the same command to continue")
             for (setting, seed), outcome in zip(group, outcomes, strict=True):

@@ -2,7 +2,8 @@
 
 from torch import Tensor, nn
 
-from moonfed.models.model import Encoder, EncoderSpec, norm_layer
+from moonfed.models.layers import norm_layer
+from moonfed.models.model import Encoder, EncoderSpec
 
 
 class AudioEncoder(Encoder):

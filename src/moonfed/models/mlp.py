@@ -4,7 +4,8 @@ from math import prod
 
 from torch import Tensor, nn
 
-from moonfed.models.model import Encoder, EncoderSpec, norm_layer
+from moonfed.models.layers import norm_layer
+from moonfed.models.model import Encoder, EncoderSpec
 
 
 class Mlp(Encoder):

@@ -47,12 +47,3 @@ class Model(nn.Module):
         features = self.encoder(x.clone() if self.clones_input else x).flatten(1)
         projection = self.projector(features)
         return Outputs(features, projection, self.head(projection))
-
-
-def norm_layer(norm: str, channels: int, flat: bool = False, group_size: int = 2) -> nn.Module:
-    """Make the normalisation of a layer's channels: none, group (of group_size channels each) or batch."""
-    if norm == "batch":
-        return nn.BatchNorm1d(channels) if flat else nn.BatchNorm2d(channels)
-    if norm == "group":
-        return nn.GroupNorm(max(1, channels // group_size), channels)
-    return nn.Identity()

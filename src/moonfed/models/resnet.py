@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from moonfed.models.model import Encoder, EncoderSpec, norm_layer
+from moonfed.models.layers import norm_layer
+from moonfed.models.model import Encoder, EncoderSpec
 
 
 class Residual(nn.Module):

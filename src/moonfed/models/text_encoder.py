@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from moonfed.models.model import Encoder, EncoderSpec, norm_layer
+from moonfed.models.layers import norm_layer
+from moonfed.models.model import Encoder, EncoderSpec
 
 WIDTH, CONTEXT = 32, 16  # features of one word, and of three neighbouring words
 SCALE = 10.0  # factor between a stored word vector and the one that is used

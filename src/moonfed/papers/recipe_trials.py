@@ -1,25 +1,28 @@
 """The trials behind recipes: each is run once and identified by its settings, whichever recipe uses it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.data.catalog.image_sets import IMAGE_SETS
-from moonfed.engines import pick_device, pick_precision
+from moonfed.engines import pick_device
+from moonfed.experiments.execute import execute
 from moonfed.papers.recipe import WITHOUT_TRIALS, Cell, Recipe
 from moonfed.papers.scale import scaled
 from moonfed.storage.checkpoint import Checkpoint
 from moonfed.storage.run_files import FAILURE, LOG
-from moonfed.storage.run_record import RunRecord, check_rows, has_final_weights, read_rounds
+from moonfed.storage.run_record import check_rows, has_final_weights, read_rounds
+from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config, make_config
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
+from moonfed.training.resolve import pick_precision
+from moonfed.training.setup import set_up
 
 STACKED = ("cnn", "mlp")
 Key = tuple[int, int]  # split seed, training seed
-RunTrials = Callable[[list[tuple[Config, Path | None]]], list[RunRecord]]
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,11 @@ def encoder_of(config: Config) -> str:
     return known.encoder if config.model.model == "auto" and known is not None else config.model.model
 
 
-def run_recipes(recipes: Sequence[Recipe], options: ReproductionOptions, run_trials: RunTrials) -> bool:
+def run_recipes(recipes: Sequence[Recipe], options: ReproductionOptions, callbacks: Sequence[Callback] = ()) -> bool:
     """Run the remaining trials of some recipes; False if stopped before the end."""
     for group in stacks(required_trials(recipes, options)):
-        outcomes = run_trials([(config, folder) for config, folder in group])
-        if not all(outcome.finished or outcome.failure for outcome in outcomes):
+        done = execute(*set_up([config for config, _ in group]), [folder for _, folder in group], True, callbacks)
+        if not all(outcome.finished or outcome.failure for _, outcome in done):
             return False
     return True
 

@@ -1,20 +1,27 @@
 """A run folder: config.json, rounds.jsonl, evaluation.json, final.safetensors and checkpoint/."""
 
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
+
+import torch
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import lock_folder, pack, read_json, short, write_json, write_tensors
 from moonfed.core.tree import tree_map
 from moonfed.core.types import Slots, Tensors
+from moonfed.data.dataset import Dataset
+from moonfed.engines.devices import gpu_name, is_gpu
 from moonfed.storage.checkpoint import Checkpoint, Manifest
-from moonfed.storage.describe_run import describe_run, differences
 from moonfed.storage.run_files import CHECKPOINT, CONFIG, ENCODING, EVALUATION, FAILURE, FEDERATION, FINAL
 from moonfed.storage.run_record import RunRecord, has_final_weights
 from moonfed.training.callbacks import Callback, Finished
-from moonfed.training.evaluate import final_evaluation
+from moonfed.training.config import FREE, NEWER, Config
+from moonfed.training.evaluate import final_evaluation, score_models
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import RunContext, Trial
 
@@ -114,7 +121,8 @@ class RunFolder(Callback):
             write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
         elif trial.done and not self.finished:
             tensors = final_tensors(trial)
-            write_json(self.path / EVALUATION, final_evaluation(trial, self.context))
+            evaluation = trial.evaluation or final_evaluation(trial, score_models(trial, self.context))
+            write_json(self.path / EVALUATION, evaluation)
             write_tensors(self.path / FINAL, tensors, identity=self.identity, rounds=str(trial.round))
 
     @property
@@ -163,3 +171,65 @@ def final_tensors(trial: Trial) -> Tensors:
     models: Slots = {f"party{party}": model for party, model in trial.personal_models().items()}
     flat = {k.replace("/weights/", "/").replace("/buffers/", "/"): v for k, v in pack(models).items()}
     return flat | {f"{name}/{k}": v for name in models for k, v in frozen.items()}
+
+
+def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, Any]:
+    """Describe a run: settings, data, versions, machine."""
+    algorithm, device = config.algorithm, data.inputs.device
+    name = algorithm.name if algorithm.server is None else f"{algorithm.name}+{algorithm.server}"
+    return {
+        "name": f"{name} on {config.data.dataset}, seed {config.run.seed}",
+        "identity": config.identity,
+        "config": config.model_dump(mode="json"),
+        "data": fingerprint,
+        "inputs": describe_inputs(data),
+        **({} if data.source is None else describe_source(config, data)),
+        "versions": {"python": platform.python_version()} | {k: _version(k) for k in ("moonfed", "torch", "numpy")},
+        "machine": {
+            "system": platform.platform(),
+            "cpu": platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpu": gpu_name(device) if is_gpu(device) else None,
+        },
+    }
+
+
+def describe_inputs(data: Dataset) -> dict[str, Any]:
+    """Describe the rows a model was trained on, so that it can be built and used without them."""
+    shape, kind = list(data.inputs.shape[1:]), str(data.inputs.dtype).removeprefix("torch.")
+    scale = {"mean": list(data.mean), "std": list(data.std)}
+    return {"shape": shape, "kind": kind, "words": data.words, "classes": data.classes} | scale
+
+
+def describe_source(config: Config, data: Dataset) -> dict[str, Any]:
+    """Describe user data: its classes, its parties, where it came from, which rows were skipped."""
+    parties = {"parties": list(data.party_names)} if config.data.partition == "natural" else {}
+    return {"source": data.source, "classes": list(data.class_names)} | parties
+
+
+def differences(recorded: dict[str, Any], config: Config) -> str:
+    """List the settings in which a recorded run and a config differ and may not."""
+    asked = config.model_dump(mode="json")
+    found: list[str] = []
+    for section, values in asked.items():
+        there = recorded.get(section)
+        old = cast("dict[str, Any]", there) if isinstance(there, dict) else {}
+        for name in [*values, *(k for k in old if k not in values)]:
+            unchanged = NEWER.get(section, {})
+            before = old.get(name, unchanged.get(name))
+            if before != values.get(name) and name not in FREE.get(section, ()):
+                hint = f" ({_precision_hint(before)})" if name == "precision" else ""
+                found.append(f"{section}.{name} was {before}, now {values.get(name)}{hint}")
+    return ": " + "; ".join(found[:3]) if found else ""
+
+
+def _precision_hint(precision: Any) -> str:
+    return "removed since; resume it with moonfed 0.1" if precision == "bf16" else f"--precision {precision} resumes it"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

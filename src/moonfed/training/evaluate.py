@@ -75,15 +75,21 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     return Score(confusion.view(data.classes, data.classes).cpu(), float(loss) / len(data.test_labels), by_party)
 
 
-def evaluate_round(trial: Trial, context: RunContext, before: Snapshot, uploads: dict[int, Upload]) -> dict[str, Any]:
-    """Evaluate a trial after a round, if it is due; before is the global model the parties started from."""
-    run = trial.config.run
-    if trial.round % run.evaluate_every and trial.round != trial.config.train.rounds:
-        return {"accuracy": None, "test_loss": None}
+def evaluate_round(
+    trial: Trial, context: RunContext, before: Snapshot, uploads: dict[int, Upload]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Evaluate a trial after a round, if it is due, and in full after its last one.
+
+    before is the global model that the parties started from.
+    """
+    run, last = trial.config.run, trial.round == trial.config.train.rounds
+    if trial.round % run.evaluate_every and not last:
+        return {"accuracy": None, "test_loss": None}, None
+    scores = score_models(trial, context)
+    final = final_evaluation(trial, scores) if last else None
     if trial.algorithm.personal:
-        return _over_parties(personal_scores(trial, context))
-    net, data = context.nets.inference, trial.spec.evaluation
-    score = evaluate(net, data, trial.state.model)
+        return _over_parties(scores), final
+    (score,) = scores
     record: dict[str, Any] = {
         "accuracy": score.accuracy,
         "test_loss": score.loss,
@@ -91,26 +97,27 @@ def evaluate_round(trial: Trial, context: RunContext, before: Snapshot, uploads:
         "accuracy_at_party": at_parties(trial, score),
     }
     if run.evaluate_parties:
+        net, data = context.nets.inference, trial.spec.evaluation
         models = {party: Snapshot(add(before.weights, u.delta), u.buffers) for party, u in uploads.items()}
         record["accuracy_of_party"] = {str(k): evaluate(net, data, model).accuracy for k, model in models.items()}
-    return record
+    return record, final
 
 
-def personal_scores(trial: Trial, context: RunContext) -> list[Score]:
-    """Score each party's own model, where that is what an algorithm trains."""
-    models = list(trial.personal_models().values()) or [trial.state.model]
-    return [evaluate(context.nets.inference, trial.spec.evaluation, model) for model in models]
+def score_models(trial: Trial, context: RunContext) -> list[Score]:
+    """Score the global model, or each party's own where that is what an algorithm trains."""
+    models = list(trial.personal_models().values()) if trial.algorithm.personal else []
+    net, data = context.nets.inference, trial.spec.evaluation
+    return [evaluate(net, data, model) for model in models or [trial.state.model]]
 
 
-def final_evaluation(trial: Trial, context: RunContext) -> dict[str, Any]:
-    """Evaluate the final model in full: accuracy by class and party, and the confusion matrix."""
+def final_evaluation(trial: Trial, scores: Sequence[Score]) -> dict[str, Any]:
+    """Describe the final model in full: accuracy by class and party, and the confusion matrix."""
     data = trial.spec.evaluation
     if trial.algorithm.personal:
-        scores = personal_scores(trial, context)
         confusion = torch.stack([score.confusion for score in scores]).sum(0)
         named = _by_name(trial, data, scores) if len(scores) == len(data.party_names) else {}
         return _over_parties(scores) | {"rounds": trial.round, "confusion": numbers(confusion)} | named
-    score = evaluate(context.nets.inference, data, trial.state.model)
+    (score,) = scores
     return {
         "rounds": trial.round,
         "accuracy": score.accuracy,

@@ -82,7 +82,8 @@ def finish_round(
     after = replace(trial, state=state, round=trial.round + 1)
     if any(memory.values()):
         after = replace(after, memory=trial.memory | memory)
-    scores = evaluate_round(after, context, trial.state.model, uploads)
+    scores, evaluation = evaluate_round(after, context, trial.state.model, uploads)
+    after = replace(after, evaluation=evaluation)
     if not (finite(state) and math.isfinite(scores.get("test_loss") or 0.0)):
         loss = scores.get("test_loss")
         return trial.fail(f"the model after round {after.round} is not finite (test loss {loss})"), None

@@ -6,7 +6,7 @@ from moonfed.data import DATASETS, Dataset
 from moonfed.data.augment import sample_inputs
 from moonfed.data.readers import read_dataset
 from moonfed.engines import EngineOptions, nets_of, pick_device, pick_engine
-from moonfed.engines.devices import set_threads
+from moonfed.engines.devices import is_gpu, set_threads
 from moonfed.models import ENCODERS, frozen_tensors
 from moonfed.models.custom import CustomEncoder, load_custom, measure_encoder
 from moonfed.training.config import Config
@@ -26,11 +26,9 @@ def set_up(
 ) -> tuple[RunContext, list[Trial]]:
     """Set trials up that share data, network and engine; data and custom encoder are loaded unless given."""
     asked = configs[0]
-    device = pick_device(asked.run.device)
-    set_threads(asked.run.threads)
-    data = data or load_data(asked.data)
-    if data.inputs.device != device:
-        data = data.to(device)
+    data = load_data(asked.data, asked.run.device) if data is None else data.to(pick_device(asked.run.device))
+    if asked.run.threads:
+        set_threads(asked.run.threads)
     name = asked.model.model
     if custom is None and name != "auto" and name not in ENCODERS:
         custom = load_custom(name)
@@ -38,7 +36,7 @@ def set_up(
 
     resolved = [resolve(config, data, custom) for config in configs]
     first, run = resolved[0], asked.run
-    model = build(net_spec(first, data, custom)).to(device)
+    model = build(net_spec(first, data, custom)).to(data.inputs.device)
     frozen, nets = frozen_tensors(model), nets_of(model, data)
     steps = len(resolved) * first.train.rounds * first.train.epochs * len(data.labels) // first.train.batch
     compile = run.compile and first.cohort.fraction * steps >= MIN_STEPS_TO_COMPILE
@@ -50,8 +48,11 @@ def set_up(
     return context, [new_trial(config, context, label) for config, label in zip(resolved, names, strict=True)]
 
 
-def load_data(settings: DataSettings) -> Dataset:
-    """Load the data set of a name, or read the user's file or folder."""
+def load_data(settings: DataSettings, device: str = "cpu") -> Dataset:
+    """Load the data set of a name, or read the user's file or folder; a device that is not there is refused before."""
+    place = pick_device(device)
     if settings.path is None:
-        return DATASETS[settings.dataset]()
-    return read_dataset(settings.path, reader_options(settings))
+        data = DATASETS[settings.dataset]()
+    else:
+        data = read_dataset(settings.path, reader_options(settings))
+    return data.to(place) if is_gpu(place) else data

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -71,6 +71,7 @@ class Trial:
     memory: dict[int, Slots] = field(default_factory=dict[int, Slots])  # what each party remembers
     round: int = 0  # rounds done
     failure: str | None = None
+    evaluation: dict[str, Any] | None = None  # of the final model in full, after the last round
 
     @property
     def config(self) -> ResolvedConfig:

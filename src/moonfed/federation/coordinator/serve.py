@@ -67,7 +67,7 @@ def serve(
     context = RunContext(data, nets, pick_engine("sequential", nets, data, EngineOptions(resolved.run.precision)))
     fingerprint = _fingerprint(roster["sites"], data.fingerprint, encoded)
     opening = Opening(path, roster, rejections, runner)
-    ((_, record),) = execute([trial], context, [path], resume, [opening, *callbacks], runner, fingerprint)
+    ((_, record),) = execute(context, [trial], [path], resume, [opening, *callbacks], runner, fingerprint)
     return record
 
 

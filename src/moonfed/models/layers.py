@@ -1,8 +1,17 @@
-"""Separates a network's trained tensors from its frozen ones."""
+"""Layers of encoders: their normalisation, and which are trained and which are frozen."""
 
 from torch import nn
 
 from moonfed.core.types import Snapshot, Tensors
+
+
+def norm_layer(norm: str, channels: int, flat: bool = False, group_size: int = 2) -> nn.Module:
+    """Make the normalisation of a layer's channels: none, group (of group_size channels each) or batch."""
+    if norm == "batch":
+        return nn.BatchNorm1d(channels) if flat else nn.BatchNorm2d(channels)
+    if norm == "group":
+        return nn.GroupNorm(max(1, channels // group_size), channels)
+    return nn.Identity()
 
 
 def frozen_parts(model: nn.Module) -> list[nn.Module]:
