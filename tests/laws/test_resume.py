@@ -8,10 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import CHANGES, CRASHED, QUICK, SMALL, Attempt, bits, contents, crash_at, moonfed, rows
+from worlds import settings
+
+from moonfed.experiments.execute import execute
+from moonfed.storage.run_record import read_run
+from moonfed.training.setup import set_up
 
 HALF = [*QUICK, "--fraction", "0.5"]
 RUNS = {
@@ -261,3 +267,14 @@ def test_a_queue_of_three_negatives_is_saved_while_it_fills(place):
     assert moonfed(*words, "--out", place / "halved", "--rounds", "1").code == 0
     assert moonfed(*words, "--out", place / "halved", "--resume").code == 0
     assert bits(place / "halved") == bits(place / "whole")
+
+
+def test_a_run_returns_the_record_that_its_folder_holds(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    for rounds in (2, 4, 4):  # new, resumed, already finished
+        config = settings("moon", train__rounds=rounds)
+        ((_, record),) = execute(*set_up([config]), [folder], resume=True)
+        there = read_run(folder)
+        assert there == replace(record, config=there.config)
+        assert there.config.model_dump() == record.config.model_dump()
+    assert len(record.before) == 1, "the part before the resume"
