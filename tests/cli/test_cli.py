@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import QUICK, moonfed, rows
+from commands import QUICK, moonfed, refused, rows
 
 from moonfed.training.config import SECTIONS, flag_of
 from moonfed.training.registry import all_settings
@@ -19,8 +19,8 @@ def entries(help: str) -> dict[str, str]:
     flag = ""
     for line in help.splitlines():
         text = " ".join(line.strip("│ ").split())
-        if match := re.match(r"(--[a-z-]+)", text):
-            flag = match[1]
+        if match := re.match(r"--(\[no-\])?([a-z-]+)(\[([a-z]+)\|)?", text):
+            flag = f"--{match[2]}{match[4] or ''}"  # of --[no-]gamma and --stragglers-[keep|drop] the first
         found[flag] = f"{found.get(flag, '')} {text}"
     return found
 
@@ -51,7 +51,7 @@ def test_every_setting_is_in_the_help_with_its_default() -> None:
     for section, settings in SECTIONS.items():
         for name, field in settings.model_fields.items():
             first, *others = flag_of(section, name).split("/")
-            assert all(other in page[first] for other in others)
+            assert all("--[no-]" in page[first] or "|drop]" in page[first] for _ in others)
             if field.default is None:
                 assert "default:" in page[first]
             elif not isinstance(field.default, bool):
@@ -63,7 +63,64 @@ def test_every_setting_is_in_the_help_with_its_default() -> None:
     assert "(default 10)" in page["--parties"]
     assert "(default keep)" in page["--stragglers-keep"]
     assert "(default off)" in page["--gamma"]
+    assert "(default on)" in page["--compile"]
     assert "weight of the contrastive term (default moon 1.0)" in page["--mu"]
+
+
+COMMANDS = (
+    *("run", "compare", "sweep", "partition", "runs", "tune", "predict", "export", "report", "bench", "reproduce"),
+    *("federate", "federation init", "federation admit", "federation renew", "federation start"),
+    *("site init", "site join", "data list", "data get", "data check"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_leaves_half_of_80_columns_to_what_is_said_of_an_option(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = moonfed(*command.split(), "--help").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    entry = re.compile(r"│ [* ]*(--)?[a-z].*?  +([^ ]+(?: [^ ]+)*) +│$")
+    for line in (line for line in lines if line.startswith("│") and "--help" not in line):
+        said = entry.match(line)
+        assert said is None or said.start(2) <= 42, line
+    assert "RANGE" not in "".join(lines)
+    assert "[default" not in "".join(lines)
+    assert "(default )" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("predict", "run folder [required]"),
+        ("predict", "a file or folder like the run's own data [required]"),
+        ("reproduce", "table1, fig6, shi-table1, ...; all: every one"),
+        ("compare", "default: those of the table [compare] in the --config file"),
+        ("runs", "where to look (default runs)"),
+    ],
+)
+def test_help_says_what_an_argument_is(command: str, said: str) -> None:
+    assert said in " ".join(moonfed(command, "--help").out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["swep"], "No such command 'swep'. Did you mean 'sweep'? See moonfed --help"),
+        (["run", "x"], "Got unexpected extra argument (x); see moonfed run --help"),
+        (["data", "gte"], "No such command 'gte'. Did you mean 'get'? See moonfed data --help"),
+    ],
+)
+def test_a_usage_error_suggests_once_and_names_the_help_page(words: list[str], said: str) -> None:
+    assert refused(moonfed(*words)) == f"moonfed: {said}\n"
+
+
+def test_an_unknown_option_is_refused_without_nested_parentheses() -> None:
+    line = refused(moonfed("run", "--parteis", "3"))
+    assert "'--parties'" in line
+    assert line.endswith("? See moonfed run --help\n")
+    assert "(" not in line
 
 
 def test_what_is_typed_beats_set_beats_the_file_beats_the_default(

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from moonfed.cli.help_pages import Commands
 from moonfed.cli.progress import messages_to, print_line, stderr
 from moonfed.core.errors import RunFailed, UserError, unknown
 from moonfed.data.catalog.monitor import TransferMonitor
 
-app = typer.Typer(help="List, get and check data sets: moonfed data get cifar10")
+app = Commands(help="List, get and check data sets: moonfed data get cifar10")
 BUILT_IN = "digits"
 LINE_EVERY = 5.0  # seconds, where there is no terminal
 

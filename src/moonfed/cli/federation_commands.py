@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from moonfed.cli.flags import Json, Values, with_settings
+from moonfed.cli.help_pages import Commands
 from moonfed.cli.progress import messages_to, print_line, showing, stderr
 from moonfed.cli.run_summary import close
 from moonfed.core.errors import UserError
@@ -15,8 +16,8 @@ from moonfed.engines.devices import DEVICE_HELP
 from moonfed.federation.coordinator.federation_config import FederationSettings, make_federation_settings
 from moonfed.training.config import make_config
 
-federation = typer.Typer(help="The coordinator's side of a federation: moonfed federation init, admit, start, renew.")
-site = typer.Typer(help="A site's side of a federation: moonfed site init, join.")
+federation = Commands(help="The coordinator's side of a federation: moonfed federation init, admit, start, renew.")
+site = Commands(help="A site's side of a federation: moonfed site init, join.")
 
 SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
 ELSEWHERE = ("data_parties", "run_engine", "run_lanes", "run_compile")  # sites are the parties, and each trains alone

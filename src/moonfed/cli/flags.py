@@ -18,7 +18,7 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="run folder; default: a name made from the settings, in runs/"),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round; on a CPU to the same bits")]
+Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 PANELS = {
@@ -130,7 +130,8 @@ def _metavar(kind: type) -> str | None:
 
 
 def _shown(name: str, default: Any) -> str:
-    return {"stragglers_keep": "keep"}.get(name, "off" if default is False else str(default))
+    words = {"stragglers_keep": "keep"} if default is True else {}
+    return words.get(name, {True: "on", False: "off"}[default] if isinstance(default, bool) else str(default))
 
 
 def _from_file(path: Path) -> Values:

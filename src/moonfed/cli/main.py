@@ -12,6 +12,7 @@ from moonfed.cli.bench_command import bench
 from moonfed.cli.data_commands import app as data
 from moonfed.cli.federation_commands import federate, federation, site
 from moonfed.cli.flags import Json, Out, Resume, Several, Values, with_settings
+from moonfed.cli.help_pages import Commands, usage_message
 from moonfed.cli.model_commands import export, predict
 from moonfed.cli.progress import messages_to, print_line, showing
 from moonfed.cli.report_command import report
@@ -21,7 +22,7 @@ from moonfed.cli.tune_command import tune
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.training.config import make_config
 
-app = typer.Typer(
+app = Commands(
     help="Federated learning on non-IID data, built round MOON.\n\nStart with: moonfed compare moon fedavg",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -192,7 +193,7 @@ def main() -> None:
 
 def _main() -> int:
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False, prog_name="moonfed")
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
@@ -207,7 +208,7 @@ def _main() -> int:
     except Exception as error:
         # Typer brings its own copy of click in newer versions: its usage errors are told by what they can do.
         if hasattr(error, "format_message"):
-            return _say(f"{error.format_message()} (moonfed --help shows what there is)", 2)  # type: ignore[attr-defined]
+            return _say(usage_message(error), 2)
         if type(error).__name__ == "Abort":
             return _say("stopped", 1)
         raise

@@ -159,8 +159,8 @@ class CohortSettings(Section):
     fraction: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="fraction C of the parties in a round")
     sampling: Literal["uniform", "by-rows"] = Field(
         "uniform",
-        description="uniform: without replacement, weighted by rows; "
-        "by-rows: with replacement, by number of rows, weighted equally",
+        description="how the parties of a round are drawn; uniform: at random, without replacement, weighted by rows "
+        "in the average; by-rows: with replacement, more often with more rows, weighted equally in the average",
     )
     stragglers: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="fraction of the cohort that does only part of its steps"
@@ -189,7 +189,8 @@ class RunSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="seed of the trial")
     engine: Literal["auto", "sequential", "stacked"] = Field(
         "auto",
-        description="sequential: one party after the other; stacked: vectorised; auto: stacked, large nets one by one",
+        description="sequential: one party after the other; stacked: parties vectorised; auto: stacked, except for "
+        "large networks",
     )
     device: Annotated[str, Field(pattern=DEVICE_PATTERN)] = Field("auto", description=DEVICE_HELP)
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
@@ -210,7 +211,7 @@ class RunSettings(Section):
         description="record each party's gamma: gradient norm after the round over before",
         json_schema_extra={"flag": "--gamma/--no-gamma"},
     )
-    evaluate_every: Count = Field(1, description="evaluate every so many rounds, and after the last")
+    evaluate_every: Count = Field(1, description="rounds between two evaluations; the last round is always evaluated")
     evaluate_parties: bool = Field(
         False,
         description="also evaluate each party's model after its local training",

@@ -1,0 +1,73 @@
+"""Help pages that fit 80 columns, and usage errors in one line, with every supported version of Typer and click."""
+
+import copy
+import inspect
+import re
+from typing import Any, get_args
+
+import typer
+from rich.markup import escape
+from typer.core import TyperCommand, TyperOption
+
+
+class Command(TyperCommand):
+    """A command whose help shows a flag and its opposite as one name, and every default in one form."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help page of a copy whose parameters are named for reading."""
+        page = copy.copy(self)
+        page.params = [_for_reading(param, self.callback) for param in self.params]
+        super(Command, page).format_help(ctx, formatter)
+
+
+class Commands(typer.Typer):
+    """A group of commands with such help pages."""
+
+    def command(self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **options: Any) -> Any:
+        """Register a command."""
+        return super().command(name, cls=cls, **options)
+
+
+def usage_message(error: Any) -> str:
+    """Say in one line what was wrong with the words of a command, and which help page to read."""
+    message = re.sub(r" \((Did you mean .*|Possible options: .*)\)$", r" \1", error.format_message())
+    message = re.sub(r"( Did you mean .*\?)\1$", r"\1", message)  # Typer and click both make the suggestion
+    context = getattr(error, "ctx", None)
+    page = f"{context.command_path if context else 'moonfed'} --help"
+    return f"{message} See {page}" if message.endswith("?") else f"{message.rstrip('.')}; see {page}"
+
+
+def _for_reading(param: Any, callback: Any) -> Any:
+    """Copy a parameter: one name for a pair of flags, its range or metavar, its help with the default."""
+    shown = copy.copy(param)
+    if param.param_type_name == "argument":
+        shown.help = param.help or _help_of(callback, param.name)  # click 8.5 resets what Typer 0.20 stored
+    elif param.secondary_opts:
+        shown.opts, shown.secondary_opts = [_pair(param.opts[0], param.secondary_opts[0])], []
+    elif getattr(param.type, "min", None) is not None:
+        shown = TyperOption(
+            param_decls=param.opts, required=param.required, help=param.help, metavar=_range(param.type)
+        )
+    if param.show_default and param.default not in (None, "", False):
+        shown.help, shown.show_default = f"{shown.help} (default {param.default})", False
+    shown.help = escape(shown.help or "")
+    return shown
+
+
+def _range(kind: Any) -> str:
+    """Name the values of a number with limits."""
+    return "NUMBER" if kind.max is None else f"{kind.min}-{kind.max}"
+
+
+def _pair(on: str, off: str) -> str:
+    """Name a flag and its opposite at once: --[no-]compile, --stragglers-[keep|drop]."""
+    if off == f"--no-{on[2:]}":
+        return f"--[no-]{on[2:]}"
+    shared, _, last = on.rpartition("-")
+    return f"{shared}-[{last}|{off.removeprefix(f'{shared}-')}]" if off.startswith(f"{shared}-") else f"{on}/{off}"
+
+
+def _help_of(callback: Any, name: str) -> str:
+    """Look up the help of an argument where the command declares it."""
+    annotation = inspect.signature(callback).parameters[name].annotation
+    return next((info.help or "" for info in get_args(annotation)[1:] if hasattr(info, "help")), "")
