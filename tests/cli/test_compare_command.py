@@ -57,6 +57,18 @@ def test_compare_prints_a_table_with_every_method(compared: tuple[Path, list[str
         assert f"{50 * sum(accuracies):.1f} ± {100 * statistics.stdev(accuracies):.1f}" in line
 
 
+def test_a_comparison_of_few_rounds_shows_the_last_round_once_and_says_what_the_progress_averages(
+    compared: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    short = moonfed(*compared[1], "--resume")
+    assert "accuracy (last" in short.out
+    assert "final accuracy" not in short.out.lower()
+    longer = moonfed("compare", "fedavg", "--seeds", "0,1", *QUICK, "--rounds", "8", "--out", tmp_path / "longer")
+    assert "final accuracy" in longer.out
+    assert "Final accuracy: the last round alone." in longer.out
+    assert longer.err.startswith("round 1/8  mean of 2 trials: accuracy ")
+
+
 def test_a_trial_of_a_comparison_is_the_run_of_the_same_settings(
     compared: tuple[Path, list[str]], tmp_path: Path
 ) -> None:

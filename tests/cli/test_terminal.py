@@ -13,17 +13,30 @@ from pathlib import Path
 import pytest
 from commands import QUICK, Attempt, moonfed, rows
 
+from moonfed.report.blocks import Table
+from moonfed.report.terminal import print_table
+
 
 def test_progress_is_plain_lines_on_stderr_where_there_is_no_terminal(tmp_path: Path) -> None:
     answer = moonfed("run", *QUICK, "--rounds", "3", "--out", tmp_path / "run")
     lines = answer.err.splitlines()
     assert len(lines) == 3
     for round, (line, row) in enumerate(zip(lines, rows(tmp_path / "run"), strict=True), start=1):
-        assert line.startswith(f"round {round}/3  accuracy {row['accuracy']:.1%}  ")
+        assert line.startswith(f"round {round}/3  accuracy {row['accuracy']:.1%}  loss: ")
         assert f"supervised {row['losses']['supervised']:.3f}" in line
         assert re.search(r"\d+ s, \d+ s left$", line)
     assert "\x1b" not in answer.err + answer.out
     assert re.fullmatch(r"\d+\.\d% on the test set after 3 rounds; .*\n", answer.out)
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("80", 80), ("120", 120), ("", 160), ("0", 160), ("wide", 160)])
+def test_a_piped_table_is_as_wide_as_columns_says_and_else_wide_enough_for_paths(
+    columns: str, widest: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    print_table(Table("t", "", ["name", "text"], [["a", "word " * 60]], "ll", note="word " * 60))
+    lines = capsys.readouterr().out.splitlines()
+    assert widest - 10 < max(len(line.rstrip()) for line in lines) <= widest
 
 
 def on_terminal(kind: str) -> None:
@@ -57,7 +70,7 @@ def test_progress_is_live_on_a_terminal_that_can_show_it(
     assert attempt.end().code == 0
     assert ("\x1b[?25l" in shown, "\x1b[2K" in shown) == (live, live)  # hides the cursor, writes over the line
     last = rows(tmp_path / "run")[-1]
-    assert f"accuracy {last['accuracy']:.1%}  supervised {last['losses']['supervised']:.3f}  contrastive" in shown
+    assert f"accuracy {last['accuracy']:.1%}  loss: supervised {last['losses']['supervised']:.3f}  contrastive" in shown
     if live:
         assert len(set(re.findall(r"round (\d+)/12", shown))) > 2  # it moved
         assert re.search(r"round 12/12 .*\d:\d\d:\d\d.* elapsed, .*\d:\d\d:\d\d.* left", shown)

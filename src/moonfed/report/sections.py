@@ -23,21 +23,22 @@ def slug(text: str) -> str:
 def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "method") -> Table:
     """The methods side by side: accuracy, final accuracy, and the paired difference to the baseline.
 
-    compare prints this table on the terminal and report puts it on the page, so both show the same figures.
+    Where the accuracy is that of the last round, the final accuracy is the same number and has no column. compare
+    prints this table on the terminal and report puts it on the page, so both show the same figures.
     """
     several = any(len(method.accuracy) > 1 for method in setting.methods)
     compared = len(setting.methods) > 1
     baseline = setting.baseline
     columns = [kind, "seeds", f"{baseline.accuracy_label}, %"]
     columns += ["95 % interval"] if several else []
-    columns += ["final accuracy, %"]
+    columns += [] if _last_round_alone(setting) else ["final accuracy, %"]
     columns += [f"difference to {baseline.name}, points"] if compared else []
     columns += ["verdict"] if compared and several else []
     rows: list[list[str]] = []
     for method in setting.methods:
         row = [method.name, _seed_count(method), mean_and_deviation(method.accuracy)]
         row += [_interval_text(list(method.accuracy.values()))] if several else []
-        row += [mean_and_deviation(method.final_accuracy)]
+        row += [] if _last_round_alone(setting) else [mean_and_deviation(method.final_accuracy)]
         row += _difference_cells(setting, method, several) if compared else []
         rows.append(row)
     align = "l" + "r" * (len(columns) - 1)
@@ -76,10 +77,9 @@ def _best(setting: Setting) -> frozenset[int]:
 
 def _accuracy_note(setting: Setting, compared: bool) -> str:
     data = setting.config.data
-    note = (
-        f"Accuracy: {_window(setting.baseline)}, on {data.judged_on}. Final accuracy: the last round alone. "
-        "± is the standard deviation over the seeds (n - 1)."
-    )
+    note = f"Accuracy: {_window(setting.baseline)}, on {data.judged_on}. "
+    note += "" if _last_round_alone(setting) else "Final accuracy: the last round alone. "
+    note += "± is the standard deviation over the seeds (n - 1)."
     if compared:
         note += " Differences are paired by seed; intervals are Student's t over the seeds."
     if any(r.config.algorithm.name == "solo" for m in setting.methods for r in m.records):
@@ -227,6 +227,11 @@ def _interval_text(values: Sequence[float]) -> str:
     if over is None or over.low is None or over.high is None:
         return EMPTY
     return f"{100 * over.low:.1f} to {100 * over.high:.1f}"
+
+
+def _last_round_alone(setting: Setting) -> bool:
+    """Whether every accuracy is that of one round, the last."""
+    return all(method.accuracy == method.final_accuracy for method in setting.methods)
 
 
 def _window(method: Method) -> str:

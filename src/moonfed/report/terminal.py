@@ -1,5 +1,6 @@
 """Renders tables and lines on the terminal."""
 
+import os
 import textwrap
 
 from rich import box
@@ -8,7 +9,7 @@ from rich.table import Table as RichTable
 
 from moonfed.report.blocks import Table
 
-PIPE_WIDTH = 160  # columns where the output is not a terminal
+PIPE_WIDTH = 160  # columns where the output is not a terminal and COLUMNS is not set
 HEADER_WIDTH = 16  # characters, beyond which the name of a column is wrapped
 GAP = 2  # between columns
 
@@ -53,6 +54,7 @@ def _widths(columns: list[list[str]], available: int) -> list[int] | list[None]:
 
 def _console() -> Console:
     console = Console(highlight=False, markup=False, emoji=False)
+    asked = os.environ.get("COLUMNS", "")
     if not console.is_terminal:
-        console.width = max(console.width, PIPE_WIDTH)
+        console.width = int(asked) if asked.isdigit() and int(asked) else PIPE_WIDTH
     return console
