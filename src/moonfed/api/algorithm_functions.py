@@ -1,45 +1,75 @@
 """The algorithms as functions: moon(mu=5), fedprox(mu=0.1), moon(server="fedavgm"). They follow from the registry."""
 
 import inspect
-from typing import Any
+import sys
+from collections.abc import Callable
+from dataclasses import Field
+from textwrap import fill
+from typing import Any, TypeAlias
 
+from moonfed.api.keywords import keyword_errors
 from moonfed.core.errors import UserError
 from moonfed.core.rules import Algorithm, Preset, settings_of
 from moonfed.experiments.compare import parse_method
-from moonfed.training.registry import ALGORITHMS, check_options, check_settings, make_algorithm, preset_of
+from moonfed.training.registry import (
+    ALGORITHMS,
+    SERVERS,
+    SIGNS,
+    check_options,
+    check_settings,
+    make_algorithm,
+    preset_of,
+)
+
+AlgorithmFunction: TypeAlias = Callable[..., Algorithm]
 
 
-class AlgorithmFunction:
-    """Makes an algorithm from its settings, with the server's side of another algorithm if that is asked for.
+def algorithm_function(name: str) -> AlgorithmFunction:
+    """Write the function of an algorithm, with its settings as keywords, and its paper and their ranges as help.
 
     >>> from moonfed import moon
     >>> moon(mu=5).local
     MoonLocal(mu=5.0, temperature=0.5, negatives=1)
     """
+    fields = {k: f for rule in preset_of(name).rules for k, f in settings_of(rule).items()}
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.__name__ = self.__qualname__ = name.replace("-", "_")
-        preset = preset_of(name)
-        fields = {k: f for rule in preset.rules for k, f in settings_of(rule).items()}
-        lines = [f"  {k}: {f.metadata['help']}" for k, f in fields.items()]
-        about = next((rule.__doc__ for rule in preset.rules if rule.__module__ != "moonfed.core.rules"), None)
-        first = f"Make the algorithm {name}: {(about or '').splitlines()[0]}"
-        self.__doc__ = "\n".join([first, "", *lines, "  server: the server's side of another algorithm"])
-        kind = inspect.Parameter.KEYWORD_ONLY
-        settings = [inspect.Parameter(k, kind, default=f.default, annotation=f.type) for k, f in fields.items()]
-        server = inspect.Parameter("server", kind, default=None, annotation=str | None)
-        self.__signature__ = inspect.Signature([*settings, server], return_annotation=Algorithm)
+    @keyword_errors()
+    def make(*positional: Any, server: str | None = None, **settings: float | int | str) -> Algorithm:
+        if positional:
+            example = f"{next(iter(fields))}={positional[0]!r}" if fields else "server='fedavgm'"
+            raise UserError(
+                f"{make.__name__} takes keywords, for example {make.__name__}({example}); got a plain value"
+            )
+        return make_algorithm(name, server, check_options(name, server, settings))
 
-    def __call__(self, *, server: str | None = None, **settings: float | int | str) -> Algorithm:
-        """Make the algorithm; an unknown setting or a value out of range is refused."""
-        return make_algorithm(self.name, server, check_options(self.name, server, settings))
-
-    def __repr__(self) -> str:
-        return f"{self.__name__}{self.__signature__}"
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(k, kind, default=f.default, annotation=f.type) for k, f in fields.items()]
+    parameters.append(inspect.Parameter("server", kind, default=None, annotation=str | None))
+    make.__name__ = make.__qualname__ = name.replace("-", "_")
+    make.__module__ = "moonfed"
+    make.__doc__ = _describe(name, fields)
+    make.__signature__ = inspect.Signature(parameters, return_annotation=Algorithm)  # type: ignore[attr-defined]
+    return make
 
 
-FUNCTIONS = {name.replace("-", "_"): AlgorithmFunction(name) for name in ALGORITHMS}
+def _describe(name: str, fields: dict[str, Field[Any]]) -> str:
+    """Write the help of an algorithm's function: what it is, and every keyword with its range and default."""
+    modules = [rule.__module__ for rule in preset_of(name).rules if rule.__module__ != "moonfed.core.rules"]
+    about = inspect.getdoc(sys.modules[modules[0]]) if modules else None
+    lines = [f"Make the algorithm {name}.", "", about or "", "", "Keywords:"]
+    for key, field in fields.items():
+        limits = [
+            f"{SIGNS[sign][0]} {bound:g}" for sign, bound in field.metadata["limits"].items() if bound is not None
+        ]
+        limits += [" or ".join(map(repr, field.metadata["choices"]))] if field.metadata["choices"] else []
+        lines.append(f"{key}: {'; '.join([field.metadata['help'], *limits, f'default {field.default!r}'])}")
+    lines.append(f"server: the server's side of another algorithm ({', '.join(SERVERS)}); default: its own")
+    return "\n".join(
+        lines[:5] + [fill(line, 96, initial_indent=" " * 4, subsequent_indent=" " * 8) for line in lines[5:]]
+    )
+
+
+FUNCTIONS = {name.replace("-", "_"): algorithm_function(name) for name in ALGORITHMS}
 """Every algorithm by its Python name."""
 
 _REGISTERED_BY_USERS: set[str] = set()
@@ -47,8 +77,9 @@ _REGISTERED_BY_USERS: set[str] = set()
 
 def algorithm_of(given: "Algorithm | AlgorithmFunction | str") -> Algorithm:
     """Take an algorithm as it is, or make it from its function or its name: moon, "moon", "moon:mu=5"."""
-    if isinstance(given, AlgorithmFunction):
-        return given()
+    for function in FUNCTIONS.values():
+        if given is function:
+            return function()
     if isinstance(given, str):
         settings = parse_method(given)
         name, server = settings.pop("name"), settings.pop("server", None)

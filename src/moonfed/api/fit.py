@@ -16,7 +16,7 @@ from torch import nn
 from moonfed.api.algorithm_functions import AlgorithmFunction, algorithm_of, as_settings, label_of
 from moonfed.api.classifier import Classifier, classifier
 from moonfed.api.inputs import DataLike, Given, Rows, given
-from moonfed.api.keywords import Settings, config_of
+from moonfed.api.keywords import Settings, by_keyword, check_keywords, config_of, keyword_errors
 from moonfed.api.results import Comparison, Result, Run
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.rules import Algorithm
@@ -46,6 +46,7 @@ AlgorithmLike: TypeAlias = Algorithm | AlgorithmFunction | str
 """moon(mu=5), moon, or "moon:mu=5"."""
 
 
+@keyword_errors()
 def fit(
     encoder: EncoderLike = None,
     data: DataLike = "digits",
@@ -79,6 +80,7 @@ def fit(
     return Result(tuple(runs))
 
 
+@keyword_errors()
 def compare(
     algorithms: Sequence[AlgorithmLike] | Mapping[str, AlgorithmLike],
     encoder: EncoderLike = None,
@@ -101,6 +103,8 @@ def compare(
     >>> list(both.results)
     ['moon:mu=5', 'fedavg']
     """
+    if isinstance(algorithms, str) or not isinstance(algorithms, Iterable):
+        raise UserError(f"compare needs a list of algorithms, [moon(), fedavg()], got {algorithms!r}")
     named = (
         [(name, algorithm_of(given)) for name, given in algorithms.items()]
         if isinstance(algorithms, Mapping)
@@ -156,6 +160,12 @@ def _how(
 ) -> _How:
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks is a list of functions and of Callbacks, got {type(callbacks).__name__}")
+    for callback in callbacks:
+        if isinstance(callback, type) or not (isinstance(callback, Callback) or callable(callback)):
+            raise UserError(f"a callback is a function of a round's record, or a Callback object, got {callback!r}")
+    if not isinstance(out, str | PathLike | None):
+        raise UserError(f"out is the path of a run folder, got {out!r}")
+    check_keywords(settings)
     asked = dict(settings) | ({} if parties is None else {"parties": parties})
     in_file = isinstance(test, str)
     asked |= {"test": test} if in_file else {}
@@ -194,12 +204,20 @@ class History(Callback):
             self.records.setdefault(trial.spec, []).append(record)
 
 
+class KeywordFormatter(logging.Formatter):
+    """Names keywords in messages that name flags on the command line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a message for readers in Python."""
+        return by_keyword(super().format(record))
+
+
 @contextmanager
 def messages(shown: bool) -> Iterator[None]:
     """Print the package's messages to stderr while a call lasts; without them, warnings only."""
     logger = logging.getLogger("moonfed")
     handler, before = logging.StreamHandler(), logger.level
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(KeywordFormatter("%(message)s"))
     if logger.hasHandlers() or not shown:  # the user, or the command line, has set up logging
         yield
         return

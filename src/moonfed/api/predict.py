@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from moonfed.api.classifier import BATCH, Classifier, classifier
+from moonfed.api.keywords import keyword_errors
 from moonfed.data.readers import apply_encoding
 from moonfed.storage.saved_model import Saved, read_saved
 
@@ -61,13 +62,21 @@ class Predictions:
         return {"accuracy": self.accuracy, "rows": rows}
 
 
+@keyword_errors()
 def predict(
     run: str | PathLike[str],
     data: str | PathLike[str],
     model: str | None = None,
     skip_bad_rows: bool = False,
 ) -> Predictions:
-    """Let the model of a run folder judge the rows of a file or folder that is like the run's data."""
+    """Predict the classes of the rows of a file or folder that is like the run's data, with the run's model."""
+    return predict_rows(run, data, model, skip_bad_rows)
+
+
+def predict_rows(
+    run: str | PathLike[str], data: str | PathLike[str], model: str | None, skip_bad_rows: bool
+) -> Predictions:
+    """Do what predict does; errors name the flags of the command line."""
     saved = read_saved(Path(run), model)
     found = apply_encoding(saved.encoding, Path(data), skip_bad_rows)
     net = load_classifier(saved).model
@@ -80,6 +89,7 @@ def predict(
     return Predictions(places, list(saved.encoding.classes), torch.cat(parts).numpy(), found.labels)
 
 
+@keyword_errors()
 def load(run: str | PathLike[str], model: str | None = None) -> Classifier:
     """Read the model of a run folder as a plain module; a custom encoder is named again, FILE.py:NAME."""
     return load_classifier(read_saved(Path(run), model))

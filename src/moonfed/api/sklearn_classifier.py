@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from moonfed.api.classifier import Classifier
 from moonfed.api.fit import AlgorithmLike, EncoderLike, fit
+from moonfed.api.keywords import by_keyword
 from moonfed.core.errors import UserError
 from moonfed.data.dataset import Dataset
 from moonfed.data.partition import Split, partition
@@ -102,7 +103,7 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 progress=False,
             )
         except UserError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(by_keyword(str(error))) from None
         self.model_ = found.model.double()
         self.model_.classes = self.classes_
         self.parties_, self.rows_ = names, found.rows

@@ -32,10 +32,10 @@ def predict(
     _file(out, (".csv",))
     with working():
         logger.info("reading the model")
-        from moonfed.api.predict import predict as judge
+        from moonfed.api.predict import predict_rows
         from moonfed.core.files import write_bytes
 
-        found = judge(run, data, model, skip_bad_rows)
+        found = predict_rows(run, data, model, skip_bad_rows)
         if out is not None:
             write_bytes(out, found.as_csv().encode())
     right = "" if found.accuracy is None else f", {found.accuracy:.1%} of them correctly"
