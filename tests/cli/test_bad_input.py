@@ -99,8 +99,8 @@ def test_what_is_no_number_is_refused_by_name(name: str, flags: list[str], place
         (["--norm", "grup"], 'no model.norm "grup"; did you mean group?'),
         (["--sampling", "by-row"], 'no cohort.sampling "by-row"; did you mean by-rows?'),
         (["--algorithm", "fedavgm", "--momentum-form", "plan"], 'did you mean plain?'),
-        (["--set", "algorithm.temprature=1"], 'no setting of moon "temprature"; did you mean temperature?'),
-        (["--set", "train.epoch=1"], 'no setting in [train] "epoch"; did you mean epochs?'),
+        (["--set", "algorithm.temprature=1"], 'no setting "temprature" of moon; did you mean temperature?'),
+        (["--set", "train.epoch=1"], 'no setting "epoch" in [train]; did you mean epochs?'),
         (["--set", "trian.lr=1"], 'no section of settings "trian"; did you mean train?'),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_an_assignment_without_section_name_and_value_is_refused(value: str, pla
         ("[algorithm]\nmu = inf", "moon.mu needs a finite number"),
         ("train = 3", "train stands outside a section"),
         ("lr = 0.1", "lr stands outside a section"),
-        ("[train]\nlearning_rate = 0.1", 'no setting in [train] "learning_rate"'),
+        ("[train]\nlearning_rate = 0.1", 'no setting "learning_rate" in [train]'),
         ("[trian]\nlr = 0.1", 'no section of settings "trian"; did you mean train?'),
         ("[train]\nlr = 0.1\nlr = 0.2", "is not TOML"),
         ("[train\nlr = 0.1", "is not TOML"),
@@ -195,7 +195,8 @@ def test_a_config_file_that_is_wrong_is_refused_with_what_is_wrong(text: str, li
 
 
 def test_a_config_file_that_cannot_be_read_is_refused(place: Path) -> None:
-    assert "No such file" in refuse(place, "run", "--config", "nowhere.toml")
+    line = refuse(place, "run", "--config", "nowhere.toml")
+    assert "cannot read nowhere.toml: No such file or directory; --config needs an existing TOML file" in line
     assert "Is a directory" in refuse(place, "run", "--config", str(place))
     (place / "binary.toml").write_bytes(bytes(range(256)))
     assert "is not TOML" in refuse(place, "run", "--config", "binary.toml")

@@ -105,7 +105,7 @@ def test_methods_and_seeds_of_the_command_line_win_over_the_file(place):
             [],
             "the baseline must be one of the methods moon, got",
         ),
-        ('[compare]\nmethod = ["moon"]\n', [], 'no setting of [compare] "method"; did you mean methods? known: '),
+        ('[compare]\nmethod = ["moon"]\n', [], 'no setting "method" in [compare]; did you mean methods? known: '),
         ('[compare]\nmethods = ["moon", "moon"]\n', [], "give each method once, got moon moon"),
         ('[compare]\nmethods = ["moon"]\nseeds = "x"\n', [], "--seeds needs whole numbers"),
         ('[compare]\nmethods = ["moon"]\nseeds = "0-4"\n', ["--seed", "3"], "got both seed 3 and seeds 0-4"),

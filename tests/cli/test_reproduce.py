@@ -200,7 +200,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_continues(place):
     [
         (["tabel1"], 'no recipe "tabel1"; did you mean table1? known: '),
         ([], "reproduce needs an id, for example table1, or all; moonfed reproduce --list shows every id"),
-        (["table1", "--dataset", "cifar"], 'no data set in the recipes "cifar"; did you mean cifar10? known: '),
+        (["table1", "--dataset", "cifar"], 'no data set "cifar" in the recipes; did you mean cifar10? known: '),
         (["table8", "--dataset", "cifar100"], "table8 does not use cifar100; it uses cifar10"),
         (["table1", "--scale", "big"], 'no scale "big"; '),
         (["table1", "--scale", "smoke", "--splits", "x"], "--splits needs whole numbers"),

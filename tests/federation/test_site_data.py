@@ -178,7 +178,7 @@ def test_a_run_resumes_with_the_same_data_to_the_same_bits_and_rejects_other_dat
             'b.csv line 2 (label "z" does not occur in training)',
             "have classes that this run does not have",
         ),
-        (("weight", "mass"), 'no column of b.csv "weight"', "its rows cannot be read in the form that this run needs"),
+        (("weight", "mass"), 'no column "weight" in b.csv', "its rows cannot be read in the form that this run needs"),
         (("x,", "x,heavy "), 'weight "heavy', "it has bad rows"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_changed_file_is_noticed_on_resume(file: Path) -> None:
 BODY = "class Encoder(nn.Module):\n def __init__(self):\n  super().__init__()\n  self.l = nn.Linear(64, 8)\n"
 SEES = BODY + " def forward(self, x):\n  return "
 BAD = {
-    "no such class": ("class Encode: pass", 'no class or function in my_file.py "Encoder"; did you mean Encode?'),
+    "no such class": ("class Encode: pass", 'no class or function "Encoder" in my_file.py; did you mean Encode?'),
     "not Python": ("def Encoder(:", "my_file.py cannot be imported: SyntaxError: invalid syntax (line 3)"),
     "import fails": (
         "import nowhere",

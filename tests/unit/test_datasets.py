@@ -118,10 +118,10 @@ def test_data_alone_is_its_help(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        (["get", "cifar11"], 'no data set to get "cifar11"; did you mean cifar10?'),
-        (["get", ""], 'no data set to get "";'),
+        (["get", "cifar11"], 'no data set "cifar11" to get; did you mean cifar10?'),
+        (["get", ""], 'no data set "" to get;'),
         (["get"], "Missing argument"),
-        (["check", "fashion"], 'no data set to check "fashion"; did you mean fashionmnist?'),
+        (["check", "fashion"], 'no data set "fashion" to check; did you mean fashionmnist?'),
         (["get", "cifar10", "--from", "nowhere"], "--from needs the official archive or folder of cifar10"),
         (["fetch"], "No such command"),
     ],

@@ -58,7 +58,7 @@ def get(
         typer.echo(f"{BUILT_IN} is built in, there is nothing to get")
         return
     if name not in ORIGINS:
-        raise unknown("data set to get", name, ORIGINS)
+        raise unknown("data set", name, ORIGINS, "to get")
     with messages_to(print_line), watching(name) as monitor:
         receipt = obtain(ORIGINS[name], given, monitor)
     came = "was here already" if receipt.was_cached else "is here"
@@ -77,7 +77,7 @@ def check(
     from moonfed.data.catalog.sources import ORIGINS
 
     if name is not None and name not in ORIGINS:
-        raise unknown("data set to check", name, ORIGINS)
+        raise unknown("data set", name, ORIGINS, "to check")
     entries = [origin.entry for origin in ORIGINS.values()]
     asked = [ORIGINS[name].entry] if name else [entry for entry in entries if is_cached(entry)]
     problems: list[str] = []

@@ -138,7 +138,7 @@ def _from_file(path: Path) -> Values:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+        raise UserError(f"cannot read {path}: {error.strerror}; --config needs an existing TOML file") from None
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number or a nesting beyond all measure
         raise UserError(f"{path} is not TOML: {error}") from None
 

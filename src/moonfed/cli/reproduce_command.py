@@ -128,7 +128,7 @@ def choose(ids: Sequence[str], dataset: str | None, recipes: dict[str, Any], eve
         return chosen
     known = {name for recipe in recipes.values() for name in recipe.datasets}
     if dataset not in known:
-        raise unknown("data set in the recipes", dataset, known)
+        raise unknown("data set", dataset, known, "in the recipes")
     fitting = [recipe for recipe in chosen if dataset in recipe.datasets]
     for recipe in chosen:
         if recipe not in fitting and not (everything or "all" in ids):

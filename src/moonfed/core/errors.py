@@ -12,9 +12,10 @@ class RunFailed(Exception):
     """The run itself failed although its input was right (exit code 1)."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Make the error for a name that is in no registry, with the nearest known name as a suggestion."""
+def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:
+    """Make the error for a name that is not known there, with the nearest known name as a suggestion."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
-    return UserError(f'no {kind} "{name}"; {hint}known: {", ".join(names)}')
+    place = f" {where}" if where else ""
+    return UserError(f'no {kind} "{name}"{place}; {hint}known: {", ".join(names)}')

@@ -25,7 +25,7 @@ def compare_options(methods: Sequence[str], seeds: str | None, table: dict[str, 
     """Merge the command line with the [compare] table of a config file; the command line wins."""
     for name in table:
         if name not in CompareOptions._fields:
-            raise unknown("setting of [compare]", name, CompareOptions._fields)
+            raise unknown("setting", name, CompareOptions._fields, "in [compare]")
     chosen = list(methods) or table.get("methods", [])
     if not (isinstance(chosen, list) and chosen and all(isinstance(method, str) for method in chosen)):
         raise UserError(

@@ -82,7 +82,7 @@ def load_custom(text: str) -> CustomEncoder:
     names = vars(_import_file(path))
     if name not in names:
         public = [k for k, v in names.items() if not k.startswith("_") and callable(v)]
-        raise unknown(f"class or function in {file}", name, public)
+        raise unknown("class or function", name, public, f"in {file}")
     return _wrap(names[name], f"{path.name}:{name}@{code}", str(path.resolve()))
 
 

@@ -120,7 +120,7 @@ def _first(error: ValidationError) -> UserError:
     place = [str(part) for part in first["loc"] if isinstance(part, str)]
     section, name = place[0], place[1] if len(place) > 1 else ""
     if first["type"] == "extra_forbidden":
-        return unknown(f"setting in [{section}]", name, SECTIONS[section].model_fields)
+        return unknown("setting", name, SECTIONS[section].model_fields, f"in [{section}]")
     got, context = first.get("input"), first.get("ctx", {})
     flag = flag_of(section, name).split("/")[0]
     for key, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")):

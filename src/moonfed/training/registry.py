@@ -110,7 +110,7 @@ def _unknown_setting(name: str, key: str, declared: dict[str, Any]) -> UserError
         verb = "has" if len(owners) == 1 else "have"
         return UserError(f"{name} has no setting {key} ({', '.join(owners)} {verb} it); {known}")
     return (
-        unknown(f"setting of {name}", key, declared)
+        unknown("setting", key, declared, f"of {name}")
         if declared
         else UserError(f'no setting "{key}" of {name}; {known}')
     )

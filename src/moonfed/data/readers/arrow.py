@@ -114,7 +114,7 @@ def _extract_media(
             roles.append(_column_cells(table.column(column), features.get(column)))
             continue
         if column is not None and required:
-            raise unknown(f"column of {name}", column, table.column_names)
+            raise unknown("column", column, table.column_names, f"in {name}")
         roles.append(None)
     labels, parties = roles
     files: list[MediaFile] = []

@@ -28,7 +28,7 @@ def column_kinds(columns: ColumnView, categories: Sequence[str], name: str) -> d
     """Classify columns: a column is numeric if more than half of its filled cells are numbers."""
     for column in categories:
         if column not in columns:
-            raise unknown(f"column of {name}", column, columns)
+            raise unknown("column", column, columns, f"in {name}")
     return {k: "category" if k in categories or not _is_numeric(v) else "number" for k, v in columns.items()}
 
 

@@ -113,7 +113,7 @@ def table_rows(
         raise UserError(f"{name} has a header and no rows")
     for column in options.ignore:
         if column not in columns:
-            raise unknown(f"column of {name}", column, columns)
+            raise unknown("column", column, columns, f"in {name}")
         del columns[column]
     _check_roles(options)
     label = options.label or "label"
@@ -133,7 +133,7 @@ def table_rows(
     kinds = schema["kinds"] if schema else column_kinds(columns, options.categories, name)
     for column in kinds:
         if column not in columns:
-            raise unknown(f"column of {name}", column, columns)
+            raise unknown("column", column, columns, f"in {name}")
     inputs = {column: columns[column] for column in kinds}
     rows = RawRows(name, TABLE, inputs, *roles, {"kinds": kinds}, table.bad, table.notes)
     return rows.without(bad_cells(inputs, kinds) | bad)
@@ -159,7 +159,7 @@ def _pop_column(table: Table, columns: Columns, column: str | None, required: bo
         if column in table.columns:
             raise UserError(f"column {column} of {table.name} is named twice: as label, party or text, or by --ignore")
         if required:
-            raise unknown(f"column of {table.name}", column, table.columns)
+            raise unknown("column", column, table.columns, f"in {table.name}")
         return None
     return columns.pop(column)
 

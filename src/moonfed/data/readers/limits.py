@@ -29,10 +29,11 @@ class ReadProgress:
 
 
 def missing_path_error(path: Path) -> UserError:
-    """Make the error for a path that does not exist, with the nearest name as a suggestion."""
+    """Make the error for a path that does not exist, with the nearest name, or with where it was looked for."""
     siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, siblings, n=1, cutoff=0.6)
-    return UserError(f"no file or folder {path}" + (f"; did you mean {path.parent / close[0]}?" if close else ""))
+    looked = f"needed: an existing path, looked in {path.parent.resolve()}"
+    return UserError(f"no file or folder {path}; {f'did you mean {path.parent / close[0]}?' if close else looked}")
 
 
 def check_file(path: Path, memory_factor: float) -> None:

@@ -41,7 +41,7 @@ def from_arrays(arrays: Mapping[str, Array], name: str, options: ReaderOptions, 
     """Take rows from named arrays: x, y, party, and the same names with _test."""
     label, party = options.label or "y", options.party or "party"
     if options.party is not None and party not in arrays:
-        raise unknown(f"array of {name}", party, arrays)
+        raise unknown("array", party, arrays, f"in {name}")
     rows = _select(arrays, name, "x", label if label in arrays or labelled else None, party)
     has_test = any(key in arrays for key in ("x_test", f"{label}_test"))
     if not has_test or not labelled:
@@ -52,7 +52,7 @@ def from_arrays(arrays: Mapping[str, Array], name: str, options: ReaderOptions, 
 def _select(arrays: Mapping[str, Array], name: str, inputs: str, label: str | None, party: str) -> RawRows:
     for key in (inputs, label):
         if key is not None and key not in arrays:
-            raise unknown(f"array of {name}", key, arrays)
+            raise unknown("array", key, arrays, f"in {name}")
     x = _check_inputs(arrays[inputs], f"{name} {inputs}")
     labels = None if label is None else _names(arrays[label], f"{name} {label}", len(x))
     parties = _names(arrays[party], f"{name} {party}", len(x)) if party in arrays else None
