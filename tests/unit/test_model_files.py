@@ -211,3 +211,21 @@ def test_a_net_that_decides_by_its_numbers_cannot_be_written_down(place: Path) -
     model = fit(Undecided, "digits", "fedavg", parties=4, rounds=1, epochs=1, progress=False).model
     with pytest.raises(UserError, match=r"cannot be written down as a graph by torch\.export: "):
         export(model, "m.pt2")
+
+
+def test_a_net_with_an_operation_that_onnx_lacks_is_refused_with_the_way_out(place: Path) -> None:
+    pytest.importorskip("onnxscript")
+
+    class Unusual(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x.flatten(1)) * torch.special.bessel_j0(x.detach().flatten(1)[:, :8])
+
+    options: Any = {"parties": 4, "rounds": 1, "epochs": 1, "progress": False, "engine": "sequential"}
+    model = fit(Unusual, "digits", "fedavg", **options).model
+    with pytest.raises(UserError, match=r"cannot be written as ONNX: .*bessel_j0.*; \.pt2 can hold it"):
+        export(model, "m.onnx")
+    assert export(model, "m.pt2").exists()

@@ -42,7 +42,7 @@ def _program(model: Classifier, rows: torch.Tensor) -> ExportedProgram:
     plain = copy.deepcopy(model).cpu()
     try:
         program = torch.export.export(plain, (rows,), dynamic_shapes=({0: Dim("batch", min=1)},))
-    except Exception as error:
+    except Exception as error:  # tracing runs the code of a custom encoder, which may raise anything
         raise UserError(f"the network cannot be written down as a graph by torch.export: {_first(error)}") from None
     for graph in (part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)):
         for node in graph.graph.nodes:  # where on whose disk the code of a layer stands is nobody's business
@@ -66,7 +66,7 @@ def _onnx(program: ExportedProgram, facts: dict[str, Any]) -> bytes:
         raise UserError("ONNX needs two packages more: pip install moonfed[onnx]; .pt2 needs none") from None
     try:
         made: Any = torch.onnx.export(program, verbose=False, input_names=["input"], output_names=["logits"])
-    except Exception as error:
+    except torch.onnx.OnnxExporterError as error:
         raise UserError(f"the network cannot be written as ONNX: {_first(error)}; .pt2 can hold it") from None
     whole = made.model_proto
     onnx.helper.set_model_props(whole, {key: json.dumps(value) for key, value in facts.items()})

@@ -46,7 +46,7 @@ class CustomEncoder:
                 module(torch.zeros(DRY_RUN_ROWS, *spec.shape, dtype=kind))
         except UserError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's code, which may raise anything
             raise UserError(
                 f"{self.title} cannot be built for inputs {list(spec.shape)}: {self.explain(error)}"
             ) from None
@@ -125,7 +125,7 @@ def _forward(custom: CustomEncoder, encoder: nn.Module, x: Tensor) -> Tensor:
     """Run an encoder on rows and check its output."""
     try:
         out = encoder(x.clone())  # the encoder may modify its input
-    except Exception as error:
+    except Exception as error:  # the user's code, which may raise anything
         raise UserError(f"{custom.title} fails on a batch of shape {list(x.shape)}: {custom.explain(error)}") from None
     if not isinstance(out, Tensor):
         advice = "; return only the features" if isinstance(out, tuple | list | dict) else ""
@@ -193,7 +193,7 @@ def _import_file(path: Path) -> Any:
     sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # the user's code, which may raise anything
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path.resolve())]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
         message = error.msg if isinstance(error, SyntaxError) else str(error)
