@@ -28,7 +28,7 @@ from moonfed.training.trial import new_trial
 def test_looked_up_anchor_outputs_equal_computed_ones(float64):
     config = settings("moon", train__rounds=2, train__epochs=3)
     still = some_digits()
-    moving = replace(still, recipe=still.recipe._replace(pad=1, flip=True))
+    moving = replace(still, augmentation=still.augmentation._replace(pad=1, flip=True))
     for data in (still, moving):
         (one,), _ = trained(config, "sequential", data)
         two = run_with(config, lambda nets, data: Stacked(nets, data, EngineOptions()), data)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from worlds import context_for, gap, run_one, settings, some_digits, some_sounds, some_texts, trained
 
-from moonfed.data.dataset import Recipe
+from moonfed.data.dataset import Augmentation
 from moonfed.engines import EngineOptions, pick_engine
 from moonfed.engines.stacked.stacked_engine import Stacked
 from moonfed.training.registry import ALGORITHMS
@@ -88,9 +88,12 @@ def test_different_algorithms_in_one_group_have_separate_stacks(float64):
         assert gap((alone.state, alone.memory), (trial.state, trial.memory)) < 1e-10
 
 
-@pytest.mark.parametrize("recipe", [Recipe(pad=1, flip=True), Recipe(pad=2, reflect=True), Recipe(pad=1, rotate=15.0)])
-def test_engines_see_the_same_augmented_rows(float64, recipe):
-    data = replace(some_digits(), recipe=recipe)
+@pytest.mark.parametrize(
+    "augmentation",
+    [Augmentation(pad=1, flip=True), Augmentation(pad=2, reflect=True), Augmentation(pad=1, rotate=15.0)],
+)
+def test_engines_see_the_same_augmented_rows(float64, augmentation):
+    data = replace(some_digits(), augmentation=augmentation)
     config = settings("moon", train__rounds=2)
     one, two = (run_one(config, engine, data) for engine in ("sequential", "stacked"))
     assert gap(one.state, two.state) < 1e-10

@@ -188,7 +188,7 @@ def plain_torch(config, party_rows, party, start, rounds, keep_optimiser):
     for round in range(rounds):
         if not keep_optimiser:
             optimiser = make()
-        plan = draw_plan(config.run.seed, round, party, party_rows, config.train.epochs, 8, data.recipe)
+        plan = draw_plan(config.run.seed, round, party, party_rows, config.train.epochs, 8, data.augmentation)
         for x, y in zip(*gather(data, plan, torch.float64), strict=True):
             optimiser.zero_grad()
             nn.functional.cross_entropy(net(x).logits, y).backward()

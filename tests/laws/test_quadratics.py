@@ -16,7 +16,7 @@ from moonfed.algorithms.scaffold_niid import ScaffoldNiidAggregator, ScaffoldNii
 from moonfed.core.rules import Aggregator, Algorithm, ServerOptimizer
 from moonfed.core.types import Optim, Outputs, PartyInfo, Population, Snapshot, State, StepContext, Upload, as_tensors
 from moonfed.data.batches import draw_plan
-from moonfed.data.dataset import Dataset, Recipe
+from moonfed.data.dataset import Augmentation, Dataset
 from moonfed.engines import ENGINES, EngineOptions, Job, nets_of
 from moonfed.engines.step import effective_steps_of, prepare
 from moonfed.server_optimizers.momentum import MomentumOptimizer
@@ -76,7 +76,7 @@ def optimum():
 def federation(local, aggregator, rounds, engine="sequential", gamma=False, optimizer=SGD, **changes):
     owners = torch.repeat_interleave(torch.arange(3), torch.tensor(ROWS))
     blank = torch.zeros(len(owners), 1, 1, 1, dtype=torch.uint8)
-    data = Dataset("quadratics", blank, owners, blank[:3], owners[:3], 3, (0.0,), (1.0,), Recipe(), 8)
+    data = Dataset("quadratics", blank, owners, blank[:3], owners[:3], 3, (0.0,), (1.0,), Augmentation(), 8)
     train = {"rounds": rounds, "epochs": 2, "batch": 8, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.0} | changes
     config = settings(**{f"train__{k}": v for k, v in train.items()}, data__parties=3, run__gamma=gamma)
     parts = [np.flatnonzero(owners.numpy() == i) for i in range(3)]
@@ -234,6 +234,6 @@ def test_buffers_are_averaged_by_share_and_integers_rounded():
 def test_parties_do_not_see_what_the_server_keeps():
     trial, _ = federation(PlainQuadratic(), Aggregator(), 1, optimizer=MomentumOptimizer())
     assert trial.state.server_state
-    plan = draw_plan(0, 0, 0, trial.spec.parts[0], 1, 8, Recipe())
+    plan = draw_plan(0, 0, 0, trial.spec.parts[0], 1, 8, Augmentation())
     _, fixed, _ = prepare(Job(0, PlainQuadratic(), trial.state, {}, plan, 0.1, 0.9, 0.0))
     assert fixed.state.server_state == {}

@@ -8,7 +8,7 @@ from worlds import context_for, gap, run_one, same_bits, settings, some_digits
 
 from moonfed.core.tree import add, scale
 from moonfed.core.types import PartyInfo
-from moonfed.data.dataset import Recipe
+from moonfed.data.dataset import Augmentation
 from moonfed.training.cohort import Cohorts
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import new_trial
@@ -79,7 +79,7 @@ def test_stragglers_get_part_of_their_work_done_or_are_dropped():
 
 
 def test_half_of_ten_epochs_is_five_epochs_to_the_bit():
-    data = replace(some_digits(), recipe=Recipe(pad=1, flip=True))
+    data = replace(some_digits(), augmentation=Augmentation(pad=1, flip=True))
     half = settings("moon", train__epochs=10, cohort__stragglers=1.0, cohort__straggler_work="0.5-0.5")
     five = settings("moon", train__epochs=5)
     assert same_bits(run_one(half, data=data).state, run_one(five, data=data).state)

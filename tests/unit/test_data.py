@@ -10,7 +10,7 @@ from PIL import Image
 from moonfed.data.augment import gather, normalise
 from moonfed.data.batches import draw_plan, probe_plan
 from moonfed.data.catalog.digits import digits
-from moonfed.data.dataset import Dataset, Recipe
+from moonfed.data.dataset import Augmentation, Dataset
 
 
 def test_the_digits_are_1415_training_and_382_test_rows_of_uint8():
@@ -39,7 +39,7 @@ def test_a_fingerprint_tells_data_apart_by_a_single_pixel():
 
 def test_an_epoch_sees_every_row_at_most_once_and_drops_the_last_incomplete_batch():
     rows = np.arange(100, 171)
-    plan = draw_plan(0, 4, 2, rows, epochs=3, batch=16, recipe=Recipe())
+    plan = draw_plan(0, 4, 2, rows, epochs=3, batch=16, augmentation=Augmentation())
     assert plan.rows.shape == (3 * 4, 16)
     for epoch in plan.rows.reshape(3, -1):
         assert len(set(epoch.tolist())) == 64
@@ -50,7 +50,7 @@ def test_an_epoch_sees_every_row_at_most_once_and_drops_the_last_incomplete_batc
 
 def test_a_plan_is_decided_by_trial_round_and_party():
     def rows(trial, round, party):
-        return draw_plan(trial, round, party, np.arange(64), 1, 16, Recipe(4, True, True, 15.0))
+        return draw_plan(trial, round, party, np.arange(64), 1, 16, Augmentation(4, True, True, 15.0))
 
     one = rows(0, 1, 2)
     assert all(torch.equal(a, b) for a, b in zip(one, rows(0, 1, 2), strict=True))
@@ -59,33 +59,38 @@ def test_a_plan_is_decided_by_trial_round_and_party():
 
 
 def test_crops_and_flips_use_their_whole_range():
-    plan = draw_plan(0, 0, 0, np.arange(640), 2, 64, Recipe(4, True, True))
+    plan = draw_plan(0, 0, 0, np.arange(640), 2, 64, Augmentation(4, True, True))
     assert set(plan.crops.unique().tolist()) == set(range(9))
     assert 0.4 < float(plan.flips.double().mean()) < 0.6
 
 
-RECIPES = [Recipe(4, True, True), Recipe(4, False, True), Recipe(2), Recipe(0, False, True)]
-RECIPES += [Recipe(4, False, True, 15.0), Recipe(2, True, False, 90.0), Recipe(rotate=45.0)]
+AUGMENTATIONS = [
+    Augmentation(4, True, True),
+    Augmentation(4, False, True),
+    Augmentation(2),
+    Augmentation(0, False, True),
+]
+AUGMENTATIONS += [Augmentation(4, False, True, 15.0), Augmentation(2, True, False, 90.0), Augmentation(rotate=45.0)]
 
 
 @pytest.mark.parametrize("shape", [(12, 10), (32, 32)])
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_augmentation_equals_padding_cropping_flipping_and_rotating_one_by_one(recipe, shape):
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+def test_augmentation_equals_padding_cropping_flipping_and_rotating_one_by_one(augmentation, shape):
     """The reference: NumPy pads, slices and mirrors one image at a time, PIL rotates it."""
     height, width = shape
     images = np.random.default_rng(0).integers(1, 256, size=(40, 3, *shape), dtype=np.uint8)
     labels = torch.arange(40)
     mean, std = (100.0, 120.0, 90.0), (60.0, 50.0, 70.0)
     tensor = torch.from_numpy(images)
-    data = Dataset("noise", tensor, labels, tensor, labels, 40, mean, std, recipe, 4)
-    plan = draw_plan(0, 0, 0, np.arange(40), 2, 8, recipe)
+    data = Dataset("noise", tensor, labels, tensor, labels, 40, mean, std, augmentation, 4)
+    plan = draw_plan(0, 0, 0, np.arange(40), 2, 8, augmentation)
     x, y = gather(data, plan, torch.float64)
     assert x.shape == (10, 8, 3, *shape)
     for s in range(10):
         for b in range(8):
             row, (top, left) = int(plan.rows[s, b]), plan.crops[s, b].tolist()
-            pad = ((0, 0), (recipe.pad, recipe.pad), (recipe.pad, recipe.pad))
-            padded = np.pad(images[row], pad, mode="reflect" if recipe.reflect else "constant")
+            pad = ((0, 0), (augmentation.pad, augmentation.pad), (augmentation.pad, augmentation.pad))
+            padded = np.pad(images[row], pad, mode="reflect" if augmentation.reflect else "constant")
             image = padded[:, top : top + height, left : left + width]
             if plan.flips[s, b]:
                 image = image[:, :, ::-1]
@@ -99,8 +104,8 @@ def test_augmentation_equals_padding_cropping_flipping_and_rotating_one_by_one(r
 
 
 def test_a_probe_sees_full_batches_unaugmented():
-    data = replace(digits(), recipe=Recipe(1, False, True))
+    data = replace(digits(), augmentation=Augmentation(1, False, True))
     rows = np.arange(5, 42)
-    x, _ = gather(data, probe_plan(rows, 16, data.recipe), torch.float32)
+    x, _ = gather(data, probe_plan(rows, 16, data.augmentation), torch.float32)
     plain = normalise(data, data.inputs[5 : 5 + 32], torch.float32)
     assert torch.equal(x.flatten(0, 1), plain)

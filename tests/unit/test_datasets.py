@@ -27,7 +27,7 @@ from moonfed.data.catalog.cifar import read_cifar10
 from moonfed.data.catalog.image_sets import IMAGE_SETS
 from moonfed.data.catalog.sources import ORIGINS, WebSource
 from moonfed.data.catalog.tinyimagenet import read_tinyimagenet
-from moonfed.data.dataset import Recipe
+from moonfed.data.dataset import Augmentation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
 
@@ -228,9 +228,9 @@ def test_check_refuses_a_whole_file_of_other_images(cache: Path, home: Home) -> 
 
 
 def test_what_is_published_about_the_data_sets() -> None:
-    assert IMAGE_SETS["cifar10"].recipe == Recipe(pad=4, reflect=True, flip=True)
-    assert IMAGE_SETS["cifar100"].recipe == Recipe(pad=4, reflect=False, flip=True, rotate=15.0)
-    assert IMAGE_SETS["tinyimagenet"].recipe == IMAGE_SETS["fashionmnist"].recipe == Recipe()
+    assert IMAGE_SETS["cifar10"].augmentation == Augmentation(pad=4, reflect=True, flip=True)
+    assert IMAGE_SETS["cifar100"].augmentation == Augmentation(pad=4, reflect=False, flip=True, rotate=15.0)
+    assert IMAGE_SETS["tinyimagenet"].augmentation == IMAGE_SETS["fashionmnist"].augmentation == Augmentation()
     assert IMAGE_SETS["cifar10"].mean == (125.3, 123.0, 113.9)
     assert IMAGE_SETS["cifar100"].mean == pytest.approx((129.304, 124.070, 112.434), abs=1e-3)
     assert IMAGE_SETS["cifar100"].std == pytest.approx((68.170, 65.392, 70.418), abs=1e-3)

@@ -30,7 +30,7 @@ class Classifier(nn.Module):
         self.model = model
         self.shape = tuple(data.inputs.shape[1:])
         self.words = data.words
-        self.pictures = data.inputs.dtype == torch.uint8
+        self.images = data.inputs.dtype == torch.uint8
         mean, std, kind = scale_of(data)
         shape = (1, -1, *[1] * (len(self.shape) - 1))
         for name, values in (("mean", mean), ("std", std)):

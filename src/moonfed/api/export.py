@@ -29,7 +29,7 @@ def export(model: Classifier, path: str | PathLike[str]) -> Path:
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"a model is exported to a file that ends in .pt2 or .onnx, got {path.name}")
     facts = {"classes": [str(name) for name in model.classes], "input": ["batch", *model.shape], "output": "logits"}
-    kind = torch.int64 if model.words else torch.uint8 if model.pictures else torch.float32
+    kind = torch.int64 if model.words else torch.uint8 if model.images else torch.float32
     facts["kind"] = str(kind).removeprefix("torch.")
     with _quiet():
         program = _program(model, torch.zeros(2, *model.shape, dtype=kind))

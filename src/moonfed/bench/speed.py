@@ -51,7 +51,7 @@ def measure(
 
 def _time_modes(result: BenchResult, data: Dataset, modes: Sequence[Mode], profile: Profile) -> None:
     """Time the eager loop and every mode on one data set; without augmentation, only what the ratios need."""
-    augmented = data.recipe.changes
+    augmented = data.augmentation.changes
     note = "" if augmented else ", no augmentation"
     for algorithm in ("moon", "fedavg"):
         logger.info("eager, %s%s", algorithm, note and f"{note}, for the check")
@@ -72,7 +72,7 @@ def time_mode(
     mode: Mode, algorithm: str, data: Dataset, trials: int, profile: Profile, baseline: EagerBaseline
 ) -> Timing:
     """Time the engine in one mode in turn with the eager loop, and check where it ends."""
-    device, augmented = data.inputs.device, data.recipe.changes
+    device, augmented = data.inputs.device, data.augmentation.changes
     context = make_context(data, EngineOptions(mode.precision, compile=mode.compile))
     release_memory(device)
     reset_peak_memory(device)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from moonfed.core.seeds import generator
-from moonfed.data.dataset import Dataset, Recipe
+from moonfed.data.dataset import Augmentation, Dataset
 from moonfed.engines import EngineOptions, Job, nets_of, pick_engine
 from moonfed.engines.devices import Device
 from moonfed.training.config import Config, make_config
@@ -17,7 +17,7 @@ from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import RunContext, Trial, new_trial
 
-CIFAR_AUGMENTATION = Recipe(pad=4, reflect=True, flip=True)
+CIFAR_AUGMENTATION = Augmentation(pad=4, reflect=True, flip=True)
 
 
 def random_images(rows: int, device: Device, augmented: bool) -> Dataset:
@@ -27,8 +27,8 @@ def random_images(rows: int, device: Device, augmented: bool) -> Dataset:
     images, test = (torch.from_numpy(rng.integers(0, 256, (n, 3, 32, 32), dtype="uint8")) for n in (rows, tests))
     labels, test_labels = (torch.arange(n) % 10 for n in (rows, tests))
     stats = (127.5, 127.5, 127.5), (73.9, 73.9, 73.9)
-    recipe = CIFAR_AUGMENTATION if augmented else Recipe()
-    return Dataset("noise", images, labels, test, test_labels, 10, *stats, recipe, 64).to(device)
+    augmentation = CIFAR_AUGMENTATION if augmented else Augmentation()
+    return Dataset("noise", images, labels, test, test_labels, 10, *stats, augmentation, 64).to(device)
 
 
 def make_context(data: Dataset, options: EngineOptions) -> RunContext:

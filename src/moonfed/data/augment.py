@@ -25,9 +25,9 @@ def gather(
         flips=plan.flips.reshape(-1),
         angles=plan.angles.reshape(-1),
     )
-    if not data.recipe.changes:
+    if not data.augmentation.changes:
         pixels = data.inputs.index_select(0, flat.rows)
-    elif data.inputs.is_cuda or data.recipe.rotate:
+    elif data.inputs.is_cuda or data.augmentation.rotate:
         pixels = _augment(data, flat)
     else:
         pixels = _crop_and_flip(data, flat)
@@ -59,16 +59,16 @@ def _channel_tensor(values: tuple[float, ...], dtype: torch.dtype, device: torch
 def _augment(data: Dataset, plan: BatchPlan) -> Tensor:
     """Look up the source of every pixel of the augmented images: undo rotation, flip, crop and padding."""
     channels, height, width = data.inputs.shape[1:]
-    pad, device = data.recipe.pad, plan.rows.device
+    pad, device = data.augmentation.pad, plan.rows.device
     y = torch.arange(height, device=device)[None, :, None]  # [row, height, width], broadcast where it can be
     x = torch.arange(width, device=device)[None, None, :]
     outside = None
-    if data.recipe.rotate:
+    if data.augmentation.rotate:
         y, x = _rotate(y, x, plan.angles, height, width)
         outside = _is_outside(y, height) | _is_outside(x, width)
     x = torch.where(plan.flips[:, None, None], width - 1 - x, x)
     y, x = y + plan.crops[:, 0, None, None] - pad, x + plan.crops[:, 1, None, None] - pad
-    if data.recipe.reflect:
+    if data.augmentation.reflect:
         y, x = _reflect(y, height), _reflect(x, width)
     elif pad:
         padding = _is_outside(y, height) | _is_outside(x, width)
@@ -81,9 +81,9 @@ def _augment(data: Dataset, plan: BatchPlan) -> Tensor:
 
 def _crop_and_flip(data: Dataset, plan: BatchPlan) -> Tensor:
     """Do the same without rotation by copying whole rows of pixels, which is faster on a CPU than single pixels."""
-    pad, (height, width) = data.recipe.pad, data.inputs.shape[2:]
+    pad, (height, width) = data.augmentation.pad, data.inputs.shape[2:]
     pixels = data.inputs.index_select(0, plan.rows)
-    if data.recipe.reflect:
+    if data.augmentation.reflect:
         for axis in (2, 3):
             before, after = pixels.narrow(axis, 1, pad), pixels.narrow(axis, pixels.shape[axis] - pad - 1, pad)
             pixels = torch.cat([before.flip(axis), pixels, after.flip(axis)], axis)

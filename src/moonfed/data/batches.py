@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from moonfed.core.seeds import generator
-from moonfed.data.dataset import Recipe
+from moonfed.data.dataset import Augmentation
 from moonfed.data.partition import Rows
 
 
@@ -22,7 +22,14 @@ class BatchPlan(NamedTuple):
 
 
 def draw_plan(
-    trial: int, round: int, party: int, rows: Rows, epochs: int, batch: int, recipe: Recipe, work: float = 1.0
+    trial: int,
+    round: int,
+    party: int,
+    rows: Rows,
+    epochs: int,
+    batch: int,
+    augmentation: Augmentation,
+    work: float = 1.0,
 ) -> BatchPlan:
     """Draw a plan: a new order of the rows in each epoch, an incomplete last batch dropped, as in the authors' code.
 
@@ -33,9 +40,11 @@ def draw_plan(
     by_epoch = [  # so that the first five of ten epochs equal a plan of five
         (
             rng.permutation(rows)[: shape[0] * batch].reshape(shape),
-            rng.integers(0, 2 * recipe.pad + 1, size=(*shape, 2)),
-            rng.random(shape) < (0.5 if recipe.flip else 0.0),
-            rng.uniform(-recipe.rotate, recipe.rotate, size=shape) if recipe.rotate else np.zeros(shape),
+            rng.integers(0, 2 * augmentation.pad + 1, size=(*shape, 2)),
+            rng.random(shape) < (0.5 if augmentation.flip else 0.0),
+            rng.uniform(-augmentation.rotate, augmentation.rotate, size=shape)
+            if augmentation.rotate
+            else np.zeros(shape),
         )
         for _ in range(epochs)
     ]
@@ -45,9 +54,9 @@ def draw_plan(
     return BatchPlan(*map(torch.from_numpy, (*parts, keys)))
 
 
-def probe_plan(rows: Rows, batch: int, recipe: Recipe) -> BatchPlan:
+def probe_plan(rows: Rows, batch: int, augmentation: Augmentation) -> BatchPlan:
     """Plan one pass over the rows in order, full batches without augmentation: used to measure a party's gradient."""
     order = torch.from_numpy(np.array(rows[: len(rows) // batch * batch])).reshape(-1, batch)
-    crops = torch.full((*order.shape, 2), recipe.pad)
+    crops = torch.full((*order.shape, 2), augmentation.pad)
     flips, angles = torch.zeros_like(order, dtype=torch.bool), torch.zeros_like(order, dtype=torch.float64)
     return BatchPlan(order, crops, flips, angles, torch.arange(len(order)))

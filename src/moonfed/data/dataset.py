@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Recipe(NamedTuple):
+class Augmentation(NamedTuple):
     """The random augmentation of a data set: a crop after padding, a horizontal flip, a rotation."""
 
     pad: int = 0
@@ -23,7 +23,7 @@ class Recipe(NamedTuple):
         return bool(self.pad or self.flip or self.rotate)
 
 
-PLAIN = Recipe()
+PLAIN = Augmentation()
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Dataset:
     classes: int
     mean: tuple[float, ...] = ()  # of images, per channel, in pixel units
     std: tuple[float, ...] = ()
-    recipe: Recipe = PLAIN
+    augmentation: Augmentation = PLAIN
     batch: int = 32
     encoder: str = "cnn"  # the default encoder
     words: int = 0  # vocabulary size, if inputs are word ids; the id 0 is padding

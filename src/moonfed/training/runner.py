@@ -51,7 +51,7 @@ def make_job(trial: Trial, context: RunContext, who: Participant, plan: BatchPla
     memory = trial.memory.get(party)
     if memory is None:
         memory = trial.algorithm.local.init_memory(trial.state, spec.infos[party], spec.init_model)
-    probe = probe_plan(spec.parts[party], train.batch, context.data.recipe) if trial.config.run.gamma else None
+    probe = probe_plan(spec.parts[party], train.batch, context.data.augmentation) if trial.config.run.gamma else None
     rates = (train.lr, train.momentum, train.weight_decay)
     return Job(party, trial.algorithm.local, trial.state, memory, plan, *rates, probe, train.max_grad_norm)
 
@@ -64,5 +64,5 @@ def make_jobs(trial: Trial, context: RunContext) -> list[Job]:
 def party_plan(spec: TrialSpec, context: RunContext, who: Participant, round: int) -> BatchPlan:
     """Draw the batches of a party's round: they depend on the seed alone."""
     train = spec.config.train
-    work = (train.epochs, train.batch, context.data.recipe, who.work)
+    work = (train.epochs, train.batch, context.data.augmentation, who.work)
     return draw_plan(spec.config.run.seed, round, who.party, spec.parts[who.party], *work)

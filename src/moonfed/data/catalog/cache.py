@@ -68,7 +68,7 @@ def load_images(entry: ImageEntry) -> Dataset:
         classes=entry.classes,
         mean=entry.mean,
         std=entry.std,
-        recipe=entry.recipe,
+        augmentation=entry.augmentation,
         batch=entry.batch,
         encoder=entry.encoder,
     )

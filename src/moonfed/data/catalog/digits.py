@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from moonfed.data.dataset import Dataset, Recipe
+from moonfed.data.dataset import Augmentation, Dataset
 
 # The rows are in the order of the 14 forms they were written on, by 13 writers. The last three forms, from this row on,
 # are the test set, so the model is tested on forms it has not seen.
@@ -29,6 +29,6 @@ def digits() -> Dataset:
         classes=10,
         mean=(round(train.mean().item(), 4),),
         std=(round(train.std().item(), 4),),
-        recipe=Recipe(),
+        augmentation=Augmentation(),
         batch=16,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moonfed.data.catalog.monitor import SourceError
-from moonfed.data.dataset import Recipe
+from moonfed.data.dataset import Augmentation
 
 Pixels = NDArray[np.uint8]
 
@@ -34,7 +34,7 @@ class ImageEntry:
     shape: tuple[int, int, int]  # channel, height, width
     mean: tuple[float, ...]  # per channel, in pixel units
     std: tuple[float, ...]
-    recipe: Recipe
+    augmentation: Augmentation
     digests: Mapping[str, str] | None = None  # SHA-256 of the uint8 arrays, images as [row, height, width, channel]
     batch: int = 64
     encoder: str = "cnn"  # the paper's encoder
@@ -63,7 +63,7 @@ _ENTRIES = (
         (3, 32, 32),
         (125.3, 123.0, 113.9),
         (63.0, 62.1, 66.7),
-        Recipe(pad=4, reflect=True, flip=True),
+        Augmentation(pad=4, reflect=True, flip=True),
         {
             "train_images": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
             "train_labels": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
@@ -79,7 +79,7 @@ _ENTRIES = (
         (3, 32, 32),
         _in_pixel_units(0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
         _in_pixel_units(0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
-        Recipe(pad=4, flip=True, rotate=15.0),
+        Augmentation(pad=4, flip=True, rotate=15.0),
         {
             "train_images": "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
             "train_labels": "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
@@ -96,7 +96,7 @@ _ENTRIES = (
         (3, 64, 64),
         _in_pixel_units(0.5, 0.5, 0.5),
         _in_pixel_units(0.5, 0.5, 0.5),
-        Recipe(),
+        Augmentation(),
         encoder="resnet50",
     ),
     ImageEntry(  # not in the paper; mean and deviation are those of the training pixels
@@ -107,7 +107,7 @@ _ENTRIES = (
         (1, 28, 28),
         (72.94,),
         (90.02,),
-        Recipe(),
+        Augmentation(),
         {
             "train_images": "2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",
             "train_labels": "657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7",

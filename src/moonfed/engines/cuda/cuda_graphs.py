@@ -128,7 +128,7 @@ def compile_function(function: Callable[..., None], trees: Any) -> Callable[[], 
 
 
 def _gather(spec: StackSpec, anchors: Anchors, plan: BatchPlan, batches: Batch) -> None:
-    cached = bool(batches.anchors) and not spec.data.recipe.changes
+    cached = bool(batches.anchors) and not spec.data.augmentation.changes
     gathered = gather_batches(spec, anchors, plan, not cached)
     _write(batches._replace(anchors={}) if cached else batches, gathered)
 

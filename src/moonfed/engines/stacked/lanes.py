@@ -36,7 +36,7 @@ def run_schedule(
     data = stack.spec.data
     plan = arrange_plans(plans, schedule, stack.width, data.inputs.device)
     anchors = [state.anchors for state in states]
-    constant = bool(anchors[0]) and not data.recipe.changes  # an anchor's output for a row is the same all round
+    constant = bool(anchors[0]) and not data.augmentation.changes  # an anchor's output for a row is the same all round
     cache = AnchorCache(stack.spec, schedule, plan.rows, anchors, len(data.labels)) if constant else None
     index = plan.rows if cache is None else cache.index
     stack.start_round(None if cache is None else cache.max_rows)

@@ -118,7 +118,7 @@ class SiteTrainer:
 
     def _job(self, request: Request, loaded: LoadedRun, state: State, memory: SiteMemory) -> Job:
         """Make the job of a round, with the batch plan that a simulation draws for this party."""
-        config, train, recipe = loaded.config, loaded.config.train, loaded.context.data.recipe
+        config, train, augmentation = loaded.config, loaded.config.train, loaded.context.data.augmentation
         device, seed = loaded.context.data.inputs.device, config.run.seed
         settings = config.algorithm
         local = make_algorithm(settings.name, settings.server, settings.options).local
@@ -130,10 +130,10 @@ class SiteTrainer:
             slots = local.init_memory(
                 state, info, lambda name: trained_tensors(build(loaded.spec, seed, name).to(device))
             )
-        work = (train.epochs, train.batch, recipe, request.work)
+        work = (train.epochs, train.batch, augmentation, request.work)
         plan = draw_plan(seed, request.claim.round - 1, request.party, loaded.rows, *work)
         rates = (train.lr, train.momentum, train.weight_decay)
-        probe = probe_plan(loaded.rows, train.batch, recipe) if config.run.gamma else None
+        probe = probe_plan(loaded.rows, train.batch, augmentation) if config.run.gamma else None
         return Job(request.party, local, state, slots, plan, *rates, probe, train.max_grad_norm)
 
     def _load(self, request: Request, memory: SiteMemory) -> LoadedRun:
