@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import moonfed, refuse
 from federations import Federation
-from in_process import InProcessTransport, World, capture, log_of
+from in_process import InProcessTransport, Numbers, World, capture, exaggerated, log_of, lying
 from test_certificates import day, resigned
 
 from moonfed import __version__
@@ -21,8 +21,8 @@ from moonfed.federation.flower.node_log import explain_node_exit, summarize_log
 from moonfed.federation.flower.processes import free_port
 from moonfed.federation.pki.coordinator_folder import CoordinatorFolder, make_coordinator_folder
 from moonfed.federation.protocol.rejection import Rejection
-from moonfed.federation.protocol.request import ENROL, Envelope, Request, read_reply, reply_envelope, request_envelope
-from moonfed.federation.protocol.signing import Claim, digest, sign
+from moonfed.federation.protocol.request import ENROL, Envelope, Request, request_envelope
+from moonfed.federation.protocol.signing import Claim, digest
 from moonfed.federation.site.diagnosis import diagnose_connection
 from moonfed.federation.site.redaction import redacted_message
 from moonfed.federation.site.trainer import SiteTrainer
@@ -132,17 +132,8 @@ def test_a_log_is_summarised_by_its_last_error_without_colours_and_bounded():
 def test_a_site_that_reports_far_more_rows_than_the_others_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     capture(caplog)
     world = World(tmp_path)
-    key = world.folders["s1"].private_key()
-
-    def exaggerate(site: str, count: int, request: Envelope, reply: Envelope) -> list[Envelope]:
-        if site != "s1" or count > 1:
-            return [reply]
-        claim, numbers, _ = read_reply(reply)
-        more = dict.fromkeys(numbers, 10**9) | {"rows": 10**10}
-        return [reply_envelope(claim, more, {}, sign(key, claim, more, {}))]
-
     with pytest.raises(RunFailed, match="s1 reports 10000000000 rows"):
-        world.federate(InProcessTransport(world.folders, exaggerate))
+        world.federate(InProcessTransport(world.folders, lying(world, "s1", exaggerated, enrolling=True)))
     last = log_of("s1", caplog)[-1]
     assert last.startswith("the coordinator rejects this site: its 10000000000 rows are more than 100 times")
     assert not any("rejects" in text for site in ("s0", "s2") for text in log_of(site, caplog))
@@ -166,17 +157,12 @@ def test_a_site_whose_classes_do_not_add_up_is_told_and_not_reported_as_late(
 ):
     capture(caplog)
     world = World(tmp_path)
-    key = world.folders["s2"].private_key()
 
-    def shorten(site: str, count: int, request: Envelope, reply: Envelope) -> list[Envelope]:
-        if site != "s2" or count > 1:
-            return [reply]
-        claim, numbers, _ = read_reply(reply)
-        less = {name: n for name, n in numbers.items() if name != "class9"}
-        return [reply_envelope(claim, less, {}, sign(key, claim, less, {}))]
+    def shortened(numbers: Numbers) -> Numbers:
+        return {name: n for name, n in numbers.items() if name != "class9"}
 
     with pytest.raises(RunFailed, match="s2 cannot take part: the 10 classes do not add up to the rows") as failure:
-        world.federate(InProcessTransport(world.folders, shorten))
+        world.federate(InProcessTransport(world.folders, lying(world, "s2", shortened, enrolling=True)))
     assert "did not enrol within" not in str(failure.value)
     assert "its enrolment is invalid: the 10 classes" in log_of("s2", caplog)[-1]
 

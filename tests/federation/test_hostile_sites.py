@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
-from in_process import InProcessTransport, World, recording
+from in_process import InProcessTransport, Numbers, World, exaggerated, lying, recording
 
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.federation.flower.messages import read_message
@@ -86,33 +86,19 @@ def test_a_site_that_sends_garbage_is_left_out_and_harms_no_other(tmp_path: Path
 def test_of_two_sites_the_one_with_the_algorithms_losses_counts_whichever_replies_first(tmp_path: Path):
     world = World(tmp_path)
     (world.coordinator.allow_list_folder / "s2.pub").unlink()
-    key = world.folders["s0"].private_key()
 
-    def rename(site: str, count: int, request: Envelope, reply: Envelope) -> list[Envelope]:
-        if site != "s0" or count == 1:
-            return [reply]
-        claim, numbers, _ = read_reply(reply)
-        said = {k.replace("loss/", "loss/my-"): v for k, v in numbers.items()}
-        return [reply_envelope(claim, said, reply.tensors, sign(key, claim, said, reply.tensors))]
+    def renamed(numbers: Numbers) -> Numbers:
+        return {k.replace("loss/", "loss/my-"): v for k, v in numbers.items()}
 
     folders = {name: world.folders[name] for name in ("s0", "s1")}
-    rows = world.federate(InProcessTransport(folders, rename))
+    rows = world.federate(InProcessTransport(folders, lying(world, "s0", renamed, enrolling=False)))
     assert [row["cohort"] for row in rows] == [[1]] * 3
 
 
 def test_a_site_that_reports_far_more_rows_than_the_others_stops_the_start(tmp_path: Path):
     world = World(tmp_path)
-    key = world.folders["s1"].private_key()
-
-    def exaggerate(site: str, count: int, request: Envelope, reply: Envelope) -> list[Envelope]:
-        if site != "s1" or count > 1:
-            return [reply]
-        claim, numbers, _ = read_reply(reply)
-        said = dict.fromkeys(numbers, 10**9) | {"rows": 10**10}
-        return [reply_envelope(claim, said, {}, sign(key, claim, said, {}))]
-
     with pytest.raises(RunFailed, match=r"s1 reports 10000000000 rows.*--rows-limit"):
-        world.federate(InProcessTransport(world.folders, exaggerate))
+        world.federate(InProcessTransport(world.folders, lying(world, "s1", exaggerated, enrolling=True)))
 
 
 def test_any_malformed_message_is_described_and_raises_nothing(monkeypatch: pytest.MonkeyPatch):

@@ -14,13 +14,15 @@ from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.serve import serve
 from moonfed.federation.pki.coordinator_folder import CoordinatorFolder, make_coordinator_folder
 from moonfed.federation.pki.site_folder import SiteFolder, SiteSettings, make_site_folder
-from moonfed.federation.protocol.request import Envelope
+from moonfed.federation.protocol.request import Envelope, read_reply, reply_envelope
+from moonfed.federation.protocol.signing import sign
 from moonfed.federation.site.trainer import SiteTrainer
 from moonfed.training.config import Config, make_config
 from moonfed.training.setup import set_up
 
 # Called with the site, the number of requests it has had, the request and its reply; returns what arrives of the reply.
 Fault = Callable[[str, int, Envelope, Envelope], list[Envelope]]
+Numbers = dict[str, int | float]
 
 
 def no_fault(site: str, count: int, request: Envelope, reply: Envelope) -> list[Envelope]:
@@ -109,6 +111,25 @@ class World:
 
     def rejections(self) -> str:
         return (self.path / "run" / "refused.jsonl").read_text()
+
+
+def lying(world: World, liar: str, change: Callable[[Numbers], Numbers], enrolling: bool) -> Fault:
+    """A transport on which one site signs other numbers than its own, when it enrols or else in every round."""
+    key = world.folders[liar].private_key()
+
+    def lie(site: str, count: int, request: Envelope, reply: Envelope) -> list[Envelope]:
+        if site != liar or (count == 1) != enrolling:
+            return [reply]
+        claim, numbers, _ = read_reply(reply)
+        said = change(numbers)
+        return [reply_envelope(claim, said, reply.tensors, sign(key, claim, said, reply.tensors))]
+
+    return lie
+
+
+def exaggerated(numbers: Numbers) -> Numbers:
+    """Report far more rows than there are."""
+    return {name: 10**10 if name == "rows" else 10**9 for name in (*numbers, "rows")}
 
 
 def log_of(site: str, caplog: pytest.LogCaptureFixture) -> list[str]:
