@@ -64,7 +64,8 @@ class SiteTrainer:
         self.loaded: tuple[tuple[str, str], LoadedRun] | None = None  # by config and encoding
         self.process = secrets.randbits(62)  # by which the coordinator detects a copy of this folder in use elsewhere
         self.log = logging.LoggerAdapter(logger, {"site": self.settings.name})
-        set_threads(self.settings.threads)
+        if self.settings.threads:  # 0: torch's own choice
+            set_threads(self.settings.threads)
 
     def answer(self, envelope: Envelope) -> Envelope:
         """Answer a request, or say why not: completely in this site's log, redacted in the reply."""
