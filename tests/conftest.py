@@ -14,6 +14,8 @@ from commands import SMALL, moonfed
 from home import Home, serving
 
 torch.set_num_threads(1)
+for name in ("COLUMNS", "LINES"):  # pytest-xdist sets them, and tables are as wide as COLUMNS says
+    os.environ.pop(name, None)
 
 FOLDERS_AS_MARKERS = ("gpu", "federation")
 

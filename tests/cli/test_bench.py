@@ -50,12 +50,12 @@ def test_no_timing_is_reported_of_an_engine_that_ends_elsewhere():
     baseline = make_baseline("fedavg", data, TINY.check_epochs)
     elsewhere = replace(baseline, ends=[end._replace(weights=scale(end.weights, 1.01)) for end in baseline.ends])
     with pytest.raises(
-        RunFailed, match=r"relative difference to the eager loop is .* \(tolerance 0.002\); timing discarded"
+        RunFailed, match=r"relative difference to the eager loop is .* \(tolerance 0.005\); timing discarded"
     ):
         time_mode(STACKED, "fedavg", data, 1, TINY, elsewhere)
     last = replace(baseline, ends=[*baseline.ends[:-1], elsewhere.ends[-1]])
     with pytest.raises(
-        RunFailed, match=r"relative difference to the eager loop is .* \(tolerance 0.002\); timing discarded"
+        RunFailed, match=r"relative difference to the eager loop is .* \(tolerance 0.005\); timing discarded"
     ):  # three trials in one stack are checked, too
         time_mode(STACKED, "fedavg", data, 3, TINY, last)
 
