@@ -88,6 +88,24 @@ def test_the_effect_of_precision_on_accuracy_follows_from_the_rows_of_the_runs()
         assert f"| {label} | | {' | | '.join(cells)} |" in SPEED
 
 
+def test_the_second_comparison_of_precisions_follows_from_its_rows():
+    again = {k: json.loads((RESULTS / "cifar10" / f"{k}.json").read_text())["rounds"] for k in ("fp16", "tf32")}
+    exact, first = (
+        {name: percent(rows[-10:]) for name, rows in precisions()[kind].items()} for kind in ("fp32", "fp16")
+    )
+    ends = {kind: {name: percent(rows[-10:]) for name, rows in trials.items()} for kind, trials in again.items()}
+    for name, end in exact.items():
+        cells = " | ".join(f"{found[name]:.2f} | {found[name] - end:+.2f}" for found in ends.values())
+        assert f"{name[-1]} | {end:.2f} | {cells} |" in SPEED
+    pairs = [interval([found[name] - end for name, end in exact.items()]) for found in ends.values()]
+    assert " | | ".join(f"{gap.mean:+.2f}, {gap.low:+.2f} to {gap.high:+.2f}" for gap in pairs) in SPEED
+    both = interval([(first[name] + ends["fp16"][name]) / 2 - end for name, end in exact.items()])
+    assert f"{both.mean:+.2f}, {both.low:+.2f} to {both.high:+.2f}" in SPEED
+    for found in ends.values():
+        lead = interval([found[f"moon-seed{seed}"] - found[f"fedavg-seed{seed}"] for seed in range(3)])
+        assert f"({lead.low:.1f} to {lead.high:.1f})" in SPEED
+
+
 def test_fp16_is_the_default_of_the_cnn_because_it_does_not_lose_half_a_point_by_pair_or_by_seed():
     runs = precisions()
     lost: dict[str, bool] = {}
@@ -145,7 +163,7 @@ def test_the_speed_of_fp16_is_the_one_that_its_bench_measured():
 
 @pytest.mark.parametrize("method", ["moon", "fedavg"])
 def test_the_speed_on_a_cpu_is_the_one_that_its_benches_measured(method):
-    benches = [json.loads((RESULTS / "bench" / f"cpu-{i}.json").read_text()) for i in (1, 2, 3, 4)]
+    benches = [json.loads((RESULTS / "bench" / f"cpu-{i}.json").read_text()) for i in range(1, 6)]
     ratios = [f"{bench[f'stacked_over_eager_{method}']:.2f}" for bench in benches]
     *first, last = (f"**{ratio}**" if method == "moon" else ratio for ratio in ratios)
     assert f"{'MOON' if method == 'moon' else 'FedAvg'} {', '.join(first)} and {last}" in SPEED
