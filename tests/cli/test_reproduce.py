@@ -18,6 +18,8 @@ from moonfed.training.callbacks import Callback, FunctionCallback
 
 FILE_SETS = {"result.json", "table.md", "table.tex", "lines.csv", "differences.csv", "curves.csv"}
 
+pytestmark = pytest.mark.timeout(1200)  # the first test runs every recipe, and the machine may be busy
+
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[Path, str]:

@@ -269,3 +269,10 @@ def test_a_site_that_is_not_on_the_allow_list_is_told_so_by_its_own_command(tmp_
         made.join("site-1").await_word("rejects this site: is its key on the allow-list?", 90)
     finally:
         made.end()
+
+
+def test_an_unknown_federation_setting_is_named_with_those_there_are(place: Path) -> None:
+    line = refuse(place, "federate", "--sites", "2", "--set", "federation.norm_limit=3")
+    assert 'no setting in [federation] "norm_limit"; did you mean norm?' in line
+    Path("f.toml").write_text("[federation]\nwaitt = 5\n")
+    assert 'no setting in [federation] "waitt"' in refuse(place, "federate", "--config", "f.toml")

@@ -54,6 +54,9 @@ def test_a_bad_row_is_named_by_its_line_and_skipped_on_request(bad: str, line: s
     skipped = json.loads((place / "run" / "config.json").read_text())["source"]["skipped"]
     assert skipped["count"] == 1
     assert skipped["rows"][0]["place"] == "people.csv line 5"
+    predicted = moonfed("predict", "run", "people.csv", "--skip-bad-rows", "--out", "predictions.csv")
+    dropped = predicted.out.startswith("16 rows")  # a row without a label can be predicted
+    assert (f"skipped 1 of 17 rows: {line}" in predicted.err) == dropped
 
 
 def test_many_bad_rows_are_counted_and_the_first_three_named(place: Path):

@@ -95,3 +95,10 @@ def test_a_call_that_makes_no_sense_is_refused_in_one_line(call: Callable[[], An
     with pytest.raises(UserError, match=words) as refused:
         call()
     assert "\n" not in str(refused.value)
+
+
+def test_callbacks_may_come_from_a_generator() -> None:
+    heard: list[int] = []
+    callbacks: Any = (callback for callback in [lambda record: heard.append(record["round"])])
+    fit("mlp", "digits", parties=3, rounds=1, epochs=1, callbacks=callbacks, progress=False)
+    assert heard == [1]

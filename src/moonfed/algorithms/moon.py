@@ -8,7 +8,19 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from moonfed.core.rules import LocalRule, Preset, setting
-from moonfed.core.types import InitModel, Outputs, PartyInfo, Slots, Snapshot, State, StepContext, Tensors, Trained
+from moonfed.core.types import (
+    InitModel,
+    Outputs,
+    PartyInfo,
+    Slots,
+    Snapshot,
+    State,
+    StepContext,
+    Tensors,
+    Trained,
+    as_snapshot,
+    as_tensor,
+)
 
 
 @dataclass(frozen=True)
@@ -24,27 +36,23 @@ class MoonLocal(LocalRule):
         return {"count": count, **dict.fromkeys(self._queue(), state.model)}
 
     def anchors(self, state: State, memory: Slots) -> dict[str, Snapshot]:
-        previous = {k: model for k in self._queue() if isinstance(model := memory[k], Snapshot)}
-        return {"global": state.model} | previous
+        return {"global": state.model} | {k: as_snapshot(memory, k) for k in self._queue()}
 
     def loss(self, out: Outputs, y: Tensor, ctx: StepContext) -> Tensors:
         # Column 0 is the positive pair. An empty slot of the queue is masked out: the first round has no negative and
         # its step is FedAvg's, to the bit.
         columns = [ctx.anchors["global"], *(ctx.anchors[k] for k in self._queue())]
         sims = torch.stack([cosine_similarity(out.projection, a.projection, dim=-1) for a in columns], dim=-1)
-        count = ctx.memory["count"]
-        assert isinstance(count, Tensor)
-        empty = torch.arange(len(columns), device=sims.device) > count
+        empty = torch.arange(len(columns), device=sims.device) > as_tensor(ctx.memory, "count")
         logits = (sims / self.temperature).masked_fill(empty, -torch.inf)
         contrast = cross_entropy(logits, torch.zeros_like(y))
         return {"supervised": cross_entropy(out.logits, y), "contrastive": self.mu * contrast}
 
     def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
         # Newest first, the oldest is dropped; the authors' queue copies one model into all older slots for k >= 3.
-        count, queue = ctx.memory["count"], self._queue()
-        assert isinstance(count, Tensor)
-        models = [trained.model, *(ctx.memory[k] for k in queue[:-1])]
-        count = torch.clamp(count + 1, max=self.negatives)
+        queue = self._queue()
+        models = [trained.model, *(as_snapshot(ctx.memory, k) for k in queue[:-1])]
+        count = torch.clamp(as_tensor(ctx.memory, "count") + 1, max=self.negatives)
         return {}, {"count": count, **dict(zip(queue, models, strict=True))}
 
     def _queue(self) -> list[str]:

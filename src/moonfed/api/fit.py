@@ -25,6 +25,7 @@ from moonfed.core.types import Tensors
 from moonfed.experiments.execute import execute
 from moonfed.models.custom import custom_encoder
 from moonfed.storage.run_folder import final_tensors
+from moonfed.training.accuracy import warn_about
 from moonfed.training.callbacks import Callback, Finished, FunctionCallback, with_method
 from moonfed.training.config import Config
 from moonfed.training.evaluate import final_evaluation, score_models
@@ -160,6 +161,7 @@ def _how(
 ) -> _How:
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks is a list of functions and of Callbacks, got {type(callbacks).__name__}")
+    callbacks = list(callbacks)
     for callback in callbacks:
         if isinstance(callback, type) or not (isinstance(callback, Callback) or callable(callback)):
             raise UserError(f"a callback is a function of a round's record, or a Callback object, got {callback!r}")
@@ -251,6 +253,8 @@ def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How
             for callback in callbacks:
                 callback.on_end(ended)
             rounds = [history.records.get(trial.spec, []) for trial in ended]
+            for trial, records in zip(ended, rounds, strict=True):
+                warn_about(trial, records)
     return [
         _outcome(trial, context, records, folder, how.rows)
         for trial, records, folder in zip(ended, rounds, folders, strict=True)

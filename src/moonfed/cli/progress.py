@@ -18,6 +18,8 @@ from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
 
+WARNING = "warning: "
+
 
 def stderr() -> Console:
     """Look at stderr as it is now: a terminal or not, and of which kind."""
@@ -39,7 +41,7 @@ class MessageHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Show a message; a warning says that it is one."""
         text = record.getMessage()
-        self.show(f"warning: {text}" if record.levelno >= logging.WARNING else text)
+        self.show(f"{WARNING}{text}" if record.levelno >= logging.WARNING else text)
 
 
 @contextmanager
@@ -78,10 +80,13 @@ class Display(Callback):
         self.last = max(trial.config.train.rounds for trial in trials)
         self.began = time.perf_counter()
         if self.first >= self.last:
-            self.console.print(f"nothing left to do: all {self.last} rounds were done before")
+            rounds = "the only round was" if self.last == 1 else f"all {self.last} rounds were"
+            self.console.print(f"nothing left to do: {rounds} done before")
         elif self.first:
             self.console.print(f"resumed after round {self.first} of {self.last}")
         if self.bar is not None:
+            for earlier in self.bar.task_ids:  # a command may run several groups of trials
+                self.bar.remove_task(earlier)
             self.task = self.bar.add_task("round", total=self.last, completed=self.first, summary="")
 
     def show(self, line: str) -> None:
@@ -164,8 +169,15 @@ def working(patience: float = 2.0) -> Iterator[None]:
     """Show the package's messages as one live line on a terminal, elsewhere as lines once it has taken a while."""
     console, began = stderr(), time.perf_counter()
     if console.is_terminal and not console.is_dumb_terminal:
-        with console.status("") as status, messages_to(lambda line: status.update(Text(line))):
-            yield
+        with console.status("") as status:
+
+            def show_live(line: str) -> None:
+                status.update(Text(line))
+                if line.startswith(WARNING):  # stays when the live line goes
+                    console.print(line, markup=False)
+
+            with messages_to(show_live):
+                yield
         return
     current = ["working"]
 
@@ -173,6 +185,9 @@ def working(patience: float = 2.0) -> Iterator[None]:
         console.print(f"{current[0]}, {time.perf_counter() - began:.0f} s", markup=False)
 
     def show(line: str) -> None:
+        if line.startswith(WARNING):
+            console.print(line, markup=False)
+            return
         current[0] = line
         if time.perf_counter() - began > patience:
             print_line()

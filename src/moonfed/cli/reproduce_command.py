@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from moonfed.cli.flags import Json
-from moonfed.cli.progress import showing, working
+from moonfed.cli.progress import messages_to, print_line, showing, working
 from moonfed.core.errors import RunFailed, UserError, unknown
 from moonfed.engines.devices import DEVICE_HELP
 
@@ -99,15 +99,16 @@ def _write_results(
 ) -> None:
     """Write the results, and print them as tables or as one JSON value."""
     from moonfed.report.reproduction import footnotes, heading, tables
-    from moonfed.report.terminal import print_line, print_table
+    from moonfed.report.terminal import print_line as print_answer
+    from moonfed.report.terminal import print_table
 
     for result, place in zip(results, places, strict=True):
         _write(result, place)
         if not json:
-            print_line(heading(result))
+            print_answer(heading(result))
             for table in tables(result):
                 print_table(table)
-            print_line("\n".join(footnotes(result)))
+            print_answer("\n".join(footnotes(result)))
             typer.echo(f"written to {place}\n")
     page = _write_page(results, options, places, figures)
     if json:
@@ -218,7 +219,8 @@ def _list(chosen: Sequence[Any], options: Any, json: bool) -> None:
     from moonfed.report.listings import recipes_table
     from moonfed.report.terminal import print_table
 
-    found = [item | {"here": {d: _is_here(d) for d in item["datasets"]}} for item in costs(chosen, options)]
+    with messages_to(print_line):
+        found = [item | {"here": {d: _is_here(d) for d in item["datasets"]}} for item in costs(chosen, options)]
     if json:
         typer.echo(encoding.dumps(found, indent=2, allow_nan=False))
     else:

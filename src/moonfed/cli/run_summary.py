@@ -37,4 +37,5 @@ def close(outcome: RunRecord, json: bool) -> None:
 
 def with_advice(failure: str, folder: Path, rounds: int) -> str:
     """Say what to do about a run that failed."""
-    return f"{failure}; try a smaller --lr. The last good state, of round {rounds}, is in {folder}"
+    saved = f". The last good state, of round {rounds}, is in {folder}" if rounds else ""
+    return f"{failure}; try a smaller --lr{saved}"

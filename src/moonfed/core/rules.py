@@ -51,6 +51,11 @@ class LocalRule:
     needs: ClassVar[frozenset[str]] = frozenset()  # sent slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # upload slots it writes
 
+    @property
+    def float_settings(self) -> dict[str, float]:
+        """The settings that may differ from lane to lane of a stack."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.type is float}
+
     def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
         """Make a party's memory at its first participation, in whatever round that is."""
         return {}

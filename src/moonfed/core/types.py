@@ -1,7 +1,8 @@
 """The shapes that travel: models at rest, what rules remember, what parties send."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -99,25 +100,15 @@ class Update(NamedTuple):
     sent: Slots  # slots that are sent from now on, beside those that are sent already
 
 
-def as_snapshot(slots: Slots, name: str) -> Snapshot:
-    """Read a slot that holds a whole model."""
+def _read_slot(kind: type[Any], slots: Slots, name: str) -> Any:
+    """Read a slot that must hold one kind of value."""
     value = slots[name]
-    if not isinstance(value, Snapshot):
-        raise TypeError(f"slot {name} holds {type(value).__name__}, not a Snapshot")
+    if not isinstance(value, kind):
+        raise TypeError(f"slot {name} holds a {type(value).__name__}, needed: a {kind.__name__}")
     return value
 
 
-def as_tensors(slots: Slots, name: str) -> Tensors:
-    """Read a slot that holds a dictionary of tensors."""
-    value = slots[name]
-    if not isinstance(value, dict):
-        raise TypeError(f"slot {name} holds {type(value).__name__}, not a dict of tensors")
-    return value
-
-
-def as_tensor(slots: Slots, name: str) -> Tensor:
-    """Read a slot that holds one tensor."""
-    value = slots[name]
-    if not isinstance(value, Tensor):
-        raise TypeError(f"slot {name} holds {type(value).__name__}, not a tensor")
-    return value
+# Read a slot that holds a whole model, a dictionary of tensors, or one tensor.
+as_snapshot: Callable[[Slots, str], Snapshot] = partial(_read_slot, Snapshot)
+as_tensors: Callable[[Slots, str], Tensors] = partial(_read_slot, dict)
+as_tensor: Callable[[Slots, str], Tensor] = partial(_read_slot, Tensor)

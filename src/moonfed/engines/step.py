@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -54,7 +54,7 @@ def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
     unit = next(iter(start.weights.values()))
     rates = (job.lr, job.momentum, job.weight_decay, job.max_grad_norm)
     optim = Optim(*(unit.new_full((), v) for v in rates))
-    floats = {f.name: unit.new_full((), getattr(job.local, f.name)) for f in fields(job.local) if f.type is float}
+    floats = {name: unit.new_full((), value) for name, value in job.local.float_settings.items()}
     carry = Carry(start, job.local.velocity(state, job.memory))
     return carry, Fixed(state, job.memory, optim, floats), job.local.anchors(state, job.memory)
 

@@ -9,6 +9,7 @@ from moonfed.storage.checkpoint import lowest_common
 from moonfed.storage.run_folder import RunFolder
 from moonfed.storage.run_record import RunRecord
 from moonfed.storage.tensorboard_log import TensorBoardCallback, need_tensorboard
+from moonfed.training.accuracy import warn_about
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config
 from moonfed.training.loop import run_rounds
@@ -56,6 +57,8 @@ def execute(
         ended = run_rounds(ready, context, observers, runner)
         for callback in observers:
             callback.on_end(ended)
+    for trial, folder in zip(ended, folders, strict=True):
+        warn_about(trial, folder.rows)
     return [(trial, folder.record) for trial, folder in zip(ended, folders, strict=True)]
 
 

@@ -90,6 +90,7 @@ class RunFolder(Callback):
     def on_start(self, trials: Sequence[Trial]) -> None:
         """Take the folder and discard what was written after a committed round; a finished run is left as it is."""
         if self.finished:
+            (self.path / FAILURE).unlink(missing_ok=True)  # of a longer run that failed
             return
         before = self.description.get("before", [])
         if self.resumes:
@@ -111,7 +112,7 @@ class RunFolder(Callback):
         for trial, record in finished:
             if trial.spec is self.spec:
                 self.checkpoint.commit(trial, record)
-                self.rows.append(record)
+                self.rows.append(cast(RoundRecord, dict(record)))  # a later callback may change its own
 
     def on_end(self, trials: Sequence[Trial]) -> None:
         """Write the evaluation of this trial's final model, then its weights; or why it failed."""
@@ -225,7 +226,11 @@ def differences(recorded: dict[str, Any], config: Config) -> str:
 
 
 def _precision_hint(precision: Any) -> str:
-    return "removed since; resume it with moonfed 0.1" if precision == "bf16" else f"--precision {precision} resumes it"
+    return (
+        "removed since; resume it with the version that started it"
+        if precision == "bf16"
+        else f"--precision {precision} resumes it"
+    )
 
 
 def _version(package: str) -> str:

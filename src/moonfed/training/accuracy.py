@@ -1,8 +1,18 @@
-"""The accuracy of a trial: one definition for every table, page and JSON output. Always a fraction."""
+"""The accuracy of a trial, one definition for every table, page and JSON output; and a word where it is guessing.
 
+An accuracy is always a fraction.
+"""
+
+import logging
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from moonfed.training.records import RoundRecord
+from moonfed.training.trial import Trial
+
+logger = logging.getLogger(__name__)
 
 MAX_ROUNDS_AVERAGED = 10
 
@@ -36,3 +46,34 @@ def accuracy_label(evaluated: int) -> str:
 
 def _evaluated(rounds: Sequence[Mapping[str, Any]]) -> list[float]:
     return [row["accuracy"] for row in rounds if row.get("accuracy") is not None]
+
+
+def warn_about(trial: Trial, rounds: Sequence[RoundRecord]) -> None:
+    """Warn if a finished trial does no better than guessing: it diverged, or had too few steps."""
+    if not rounds or not trial.done or trial.failure is not None:
+        return
+    problems: list[str] = []
+    loss, guess = rounds[-1]["losses"].get("supervised"), guessing_loss(trial)
+    if loss is not None and guess > 0 and loss >= guess:
+        problems.append(f"the training loss ended at {loss:.3g}, no better than guessing by class shares ({guess:.3g})")
+    reached = accuracy(rounds)
+    confusion = (trial.evaluation or {}).get("confusion", [])
+    predicted = [k for k, rows in enumerate(zip(*confusion, strict=True)) if any(rows)]
+    if len(predicted) == 1 and guess > 0 and reached is not None:
+        names = trial.spec.evaluation.class_names
+        name = names[predicted[0]] if names else predicted[0]
+        problems.append(f"every row is predicted as class {name}, so {reached:.1%} is that class's share")
+    if problems:
+        logger.warning(
+            "%s, seed %s: %s; train longer, or use another lr (if it diverged, a smaller one or max_grad_norm 1)",
+            trial.spec.label,
+            trial.config.run.seed,
+            "; ".join(problems),
+        )
+
+
+def guessing_loss(trial: Trial) -> float:
+    """The cross-entropy of predicting the class shares of all training rows, whatever the input."""
+    totals = [sum(counts) for counts in zip(*(info.class_counts for info in trial.spec.infos), strict=True)]
+    rows = sum(totals)
+    return -sum(n / rows * math.log(n / rows) for n in totals if n)

@@ -14,7 +14,6 @@ from moonfed.core.types import Upload
 from moonfed.engines import JobResult
 from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
-from moonfed.training.diagnostics import warn_about
 from moonfed.training.evaluate import evaluate_round
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import ALGORITHMS
@@ -48,9 +47,6 @@ def run_rounds(
                     record["trials_in_stack"] = len(active)
                     finished.append((current[place], record))
             answers = [callback.on_round(finished) for callback in callbacks]  # every one is told
-            for trial, record in finished:
-                if trial.done:
-                    warn_about(trial, record)
             if any(answer is True for answer in answers):
                 break
     return current

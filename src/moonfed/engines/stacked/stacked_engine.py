@@ -193,7 +193,8 @@ def first_chunk(plan: BatchPlan, chunk: int) -> BatchPlan:
 
 def _shape_of(job: Job) -> Hashable:
     """Identify jobs that may share a stack: equal rules except for float settings, memories of equal shapes."""
-    rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.type is not float)
+    free = job.local.float_settings
+    rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.name not in free)
     slots = _shapes(job.memory), _shapes(job.state.sent)
     return type(job.local), rule, slots, job.plan.rows.shape[1], job.max_grad_norm > 0
 

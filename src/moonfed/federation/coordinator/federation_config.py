@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from moonfed.core.errors import UserError
+from moonfed.core.errors import UserError, unknown
 from moonfed.training.config import Section, flag_in
 
 
@@ -37,5 +37,7 @@ def make_federation_settings(given: dict[str, Any]) -> FederationSettings:
         return FederationSettings(**given)
     except ValidationError as error:
         first = error.errors()[0]
+        if first["type"] == "extra_forbidden":
+            raise unknown("setting in [federation]", str(first["loc"][0]), FederationSettings.model_fields) from None
         flag = flag_in(FederationSettings, str(first["loc"][0]))
         raise UserError(f"{flag}: {str(first['msg']).lower()}, got {first['input']}") from None

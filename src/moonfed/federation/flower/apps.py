@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.federation.coordinator.federation_config import FederationSettings
+from moonfed.federation.coordinator.federation_config import make_federation_settings
 from moonfed.federation.coordinator.serve import serve
 from moonfed.federation.flower.processes import log_to
 from moonfed.federation.flower.site_worker import reply_to
@@ -37,8 +37,9 @@ def main(grid: Grid, context: Context) -> None:
     log_to(sys.stderr)
     given = context.run_config
     file = Path(str(given["config"]))
-    config = make_config(tomllib.loads(file.read_text(encoding="utf-8")))
-    folder, settings = CoordinatorFolder(Path(str(given["home"]))), FederationSettings()  # type: ignore[call-arg]
+    asked = tomllib.loads(file.read_text(encoding="utf-8"))
+    settings, config = make_federation_settings(asked.pop("federation", {})), make_config(asked)
+    folder = CoordinatorFolder(Path(str(given["home"])))
     transport = GridTransport(grid, folder.allow_list(), settings.deadline)  # type: ignore[arg-type]
     out, resume = Path(str(given["out"])), bool(given["resume"])
     outcome = serve(config, out, resume, folder, transport, settings, [FunctionCallback(_log_round)])
