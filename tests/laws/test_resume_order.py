@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import SMALL, bits, moonfed
+from commands import QUICK, SMALL, bits, moonfed
+
+from moonfed.training.registry import ALGORITHMS
 
 
 def log(folder: Path) -> list[dict]:
@@ -27,6 +29,17 @@ def test_resumed_is_never_interrupted_in_weights_and_log(place: Path, words: lis
     assert (
         bits(place / "whole")["tensors"]["final.safetensors"] == bits(place / "parts")["tensors"]["final.safetensors"]
     )
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_field_of_the_log_is_what_it_would_have_been(place: Path, algorithm: str) -> None:
+    """With gamma, a norm over all tensors, and half of the parties per round; files too are equal to the byte."""
+    asked = ["run", *QUICK, "--fraction", "0.5", "--gamma", "--algorithm", algorithm]
+    assert moonfed(*asked, "--rounds", "3", "--out", "whole").code == 0
+    assert moonfed(*asked, "--rounds", "1", "--out", "parts").code == 0
+    assert moonfed(*asked, "--rounds", "3", "--out", "parts", "--resume").code == 0
+    assert log(place / "whole") == log(place / "parts")
+    assert (place / "whole/final.safetensors").read_bytes() == (place / "parts/final.safetensors").read_bytes()
 
 
 def test_a_finished_run_whose_record_asks_for_more_rounds_is_still_finished(place: Path) -> None:

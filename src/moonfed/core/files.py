@@ -114,7 +114,17 @@ def write_tensors(path: Path, tensors: Tensors, **facts: str) -> None:
 def tensor_bytes(name: str, tensors: Tensors, facts: dict[str, str]) -> bytes:
     """Put tensors and facts in the form of a file, with a digest of them and of the file's name."""
     here = apart(tensors)
-    return save(here, metadata=facts | {"sha256": _digest(name, here, facts)})
+    return _sort_facts(save(here, metadata=facts | {"sha256": _digest(name, here, facts)}))
+
+
+def _sort_facts(file: bytes) -> bytes:
+    """Sort the facts in a file's header, which safetensors writes in random order: equal runs have equal files."""
+    size = int.from_bytes(file[:8], "little")
+    head: dict[str, Any] = json.loads(file[8 : 8 + size])
+    head["__metadata__"] = dict(sorted(head["__metadata__"].items()))
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
+    return b"".join([len(text).to_bytes(8, "little"), text, memoryview(file)[8 + size :]])
 
 
 def apart(tensors: Tensors) -> Tensors:
