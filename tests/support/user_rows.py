@@ -2,6 +2,7 @@
 
 import csv
 import wave
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image
 QUICK = ["--rounds", "2", "--epochs", "1"]
 
 
-def write_csv(path: Path, header: list[str], rows: list[list[object]]) -> Path:
+def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
     return path

@@ -1,6 +1,6 @@
 """A trained model as a plain module: raw inputs in, logits out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,12 @@ from torch import Tensor, nn
 from moonfed.core.errors import UserError
 from moonfed.core.types import Tensors
 from moonfed.data.dataset import Dataset
+from moonfed.data.readers.encoding import encoding_of
 from moonfed.data.readers.npz import as_array
 from moonfed.data.readers.options import NUMBERS
 from moonfed.models import Model
+from moonfed.training.config import Config
+from moonfed.training.registry import full_name
 
 BATCH = 1000
 
@@ -24,10 +27,18 @@ class Classifier(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, model: Model, data: Dataset, classes: Sequence[Any] | None = None) -> None:
-        """Take a network and what its data was normalised with."""
+    def __init__(
+        self,
+        model: Model,
+        data: Dataset,
+        classes: Sequence[Any] | None = None,
+        run: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take a network, how its data was encoded, and what there is to say of the run it came from."""
         super().__init__()
         self.model = model
+        self.encoding = encoding_of(data)
+        self.run = dict(run or {})
         self.shape = tuple(data.inputs.shape[1:])
         self.words = data.words
         self.images = data.inputs.dtype == torch.uint8
@@ -78,9 +89,21 @@ def scale_of(data: Dataset) -> tuple[list[float], list[float], torch.dtype]:
     return [], [], torch.get_default_dtype()
 
 
-def classifier(model: Model, tensors: Tensors, data: Dataset, classes: Sequence[Any] | None = None) -> Classifier:
+def classifier(
+    model: Model,
+    tensors: Tensors,
+    data: Dataset,
+    classes: Sequence[Any] | None = None,
+    run: Mapping[str, Any] | None = None,
+) -> Classifier:
     """Fill a network with trained tensors and make a classifier of it, in eval mode."""
     model.load_state_dict({k: v for k, v in tensors.items() if k in model.state_dict()}, strict=False)
     for name, buffer in model.named_buffers():  # those that a state_dict leaves out
         buffer.data.copy_(tensors[name])
-    return Classifier(model, data, classes).to(data.inputs.device).eval()
+    return Classifier(model, data, classes, run).to(data.inputs.device).eval()
+
+
+def run_facts(config: Config, rounds: int) -> dict[str, Any]:
+    """Say in an exported file what run a model came from."""
+    algorithm = full_name(config.algorithm.name, config.algorithm.server)
+    return {"identity": config.identity, "algorithm": algorithm, "seed": config.run.seed, "rounds": rounds}

@@ -15,27 +15,36 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from moonfed.api.classifier import Classifier
+from moonfed.api.export_facts import INPUT, LOGITS, describe_model
 from moonfed.core.errors import UserError
-from moonfed.core.files import write_bytes
+from moonfed.core.files import write_bytes, write_json
 
 SUFFIXES = (".pt2", ".onnx")
 
 
 def export(model: Classifier, path: str | PathLike[str]) -> Path:
-    """Write a model for batches of any size, with its normalisation inside and the names of its classes beside."""
+    """Write a model for batches of any size, and beside it a JSON file that says what it takes and gives.
+
+    An ONNX file of a table takes raw columns by name; docs/export.md describes all kinds.
+    """
     path = Path(path)
     if not isinstance(model, Classifier):
         raise UserError(f"export takes result.model or what load gives, got {type(model).__name__}")
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"a model is exported to a file that ends in .pt2 or .onnx, got {path.name}")
-    facts = {"classes": [str(name) for name in model.classes], "input": ["batch", *model.shape], "output": "logits"}
-    kind = torch.int64 if model.words else torch.uint8 if model.images else torch.float32
-    facts["kind"] = str(kind).removeprefix("torch.")
+    facts = describe_model(model)
+    kind = getattr(torch, facts["inputs"][0]["type"])
     with _quiet():
         program = _program(model, torch.zeros(2, *model.shape, dtype=kind))
-        written = _pt2(program, facts) if path.suffix.lower() == ".pt2" else _onnx(program, facts)
-    write_bytes(path, written)
+        content, facts = _pt2(program, facts) if path.suffix.lower() == ".pt2" else _onnx(program, facts)
+    write_bytes(path, content)
+    write_json(facts_path(path), facts)
     return path
+
+
+def facts_path(path: Path) -> Path:
+    """Return where the description of an exported file is written: model.onnx.json beside model.onnx."""
+    return path.with_name(f"{path.name}.json")
 
 
 def _program(model: Classifier, rows: torch.Tensor) -> ExportedProgram:
@@ -50,27 +59,28 @@ def _program(model: Classifier, rows: torch.Tensor) -> ExportedProgram:
     return program
 
 
-def _pt2(program: ExportedProgram, facts: dict[str, Any]) -> bytes:
+def _pt2(program: ExportedProgram, facts: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
     """Write a graph as JSON and weights as plain bytes, without the rows of the dry run that torch would add."""
     program._example_inputs = None  # type: ignore[assignment]
     archive = io.BytesIO()
     torch.export.save(program, archive, extra_files={"moonfed.json": json.dumps(facts)})
-    return archive.getvalue()
+    return archive.getvalue(), facts
 
 
-def _onnx(program: ExportedProgram, facts: dict[str, Any]) -> bytes:
+def _onnx(program: ExportedProgram, facts: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """Write a graph with what prepares raw columns in front of it; each fact is JSON in the file's metadata."""
     try:
-        import onnx
         import onnxscript  # noqa: F401 (torch.onnx needs it)
+
+        from moonfed.api.onnx_graph import whole_model, with_facts
     except ImportError:
         raise UserError("ONNX needs two packages more: pip install moonfed[onnx]; .pt2 needs none") from None
     try:
-        made: Any = torch.onnx.export(program, verbose=False, input_names=["input"], output_names=["logits"])
+        made: Any = torch.onnx.export(program, verbose=False, input_names=[INPUT], output_names=[LOGITS])
     except torch.onnx.OnnxExporterError as error:
         raise UserError(f"the network cannot be written as ONNX: {_first(error)}; .pt2 can hold it") from None
-    whole = made.model_proto
-    onnx.helper.set_model_props(whole, {key: json.dumps(value) for key, value in facts.items()})
-    return whole.SerializeToString()
+    whole, facts = whole_model(made.model_proto, facts)
+    return with_facts(whole, {key: json.dumps(value) for key, value in facts.items()}), facts
 
 
 def _first(error: BaseException) -> str:

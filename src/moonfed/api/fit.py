@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, Unpack
 from torch import nn
 
 from moonfed.api.algorithm_functions import AlgorithmFunction, algorithm_of, as_settings, label_of
-from moonfed.api.classifier import Classifier, classifier
+from moonfed.api.classifier import Classifier, classifier, run_facts
 from moonfed.api.inputs import DataLike, Given, Rows, given
 from moonfed.api.keywords import Settings, by_keyword, check_keywords, config_of, keyword_errors
 from moonfed.api.results import Comparison, Result, Run
@@ -273,10 +273,10 @@ def _outcome(trial: Trial, context: RunContext, rounds: list[RoundRecord], folde
 
 def _models(trial: Trial, context: RunContext, rows: Given) -> dict[str, Classifier]:
     """Make a classifier of the global model, or of each party's where each has its own."""
-    tensors = final_tensors(trial)
+    tensors, run = final_tensors(trial), run_facts(trial.config, trial.round)
 
     def make(of: Tensors) -> Classifier:
-        return classifier(build(trial.spec.network), of, context.data, rows.classes)
+        return classifier(build(trial.spec.network), of, context.data, rows.classes, run)
 
     if not trial.algorithm.personal:
         return {"global": make(tensors)}

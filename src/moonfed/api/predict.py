@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from moonfed.api.classifier import BATCH, Classifier, classifier
+from moonfed.api.classifier import BATCH, Classifier, classifier, run_facts
 from moonfed.api.keywords import keyword_errors
 from moonfed.data.readers import apply_encoding
 from moonfed.storage.saved_model import Saved, read_saved
@@ -97,4 +97,5 @@ def load(run: str | PathLike[str], model: str | None = None) -> Classifier:
 
 def load_classifier(saved: Saved) -> Classifier:
     """Make a classifier of what a run folder keeps."""
-    return classifier(saved.model, saved.tensors, saved.like, saved.encoding.classes)
+    run = run_facts(saved.record.config, len(saved.record.rows))
+    return classifier(saved.model, saved.tensors, saved.like, saved.encoding.classes, run)

@@ -3,13 +3,14 @@
 import json as encoding
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from moonfed.cli.progress import working
 from moonfed.core.errors import UserError
 
+COLUMNS_SHOWN = 6  # of an exported table, on the screen
 logger = logging.getLogger(__name__)
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
 Own = Annotated[
@@ -60,20 +61,31 @@ def export(
     with working():
         logger.info("reading the model")
         from moonfed.api.export import export as write
+        from moonfed.api.export import facts_path
         from moonfed.api.predict import load_classifier
+        from moonfed.core.files import read_json
         from moonfed.storage.saved_model import read_saved
 
         saved = read_saved(run, model)
         logger.info(f"writing {out}")
-        ready = load_classifier(saved)
-        write(ready, out)
-    facts = {"file": str(out), "bytes": out.stat().st_size, "input": ["batch", *ready.shape], "which": saved.which}
-    facts["classes"] = list(saved.encoding.classes)
+        facts = read_json(facts_path(write(load_classifier(saved), out)))
     if json:
-        typer.echo(encoding.dumps(facts, indent=2))
+        about = {"file": str(out), "bytes": out.stat().st_size, "which": saved.which}
+        typer.echo(encoding.dumps(about | facts, indent=2))
     else:
-        takes = " x ".join(str(n) for n in facts["input"])
-        typer.echo(f"{saved.which}, takes {takes}, gives logits of {len(facts['classes'])} classes; {out}")
+        gives, classes = ", ".join(output["name"] for output in facts["outputs"]), f"{len(facts['classes'])} classes"
+        typer.echo(
+            f"{saved.which}, takes {_takes(facts['inputs'])}, gives {gives} of {classes}; {out}, {out.name}.json"
+        )
+
+
+def _takes(inputs: list[dict[str, Any]]) -> str:
+    """Say in a few words what an exported model takes."""
+    if inputs[0]["shape"] != ["batch"]:
+        return " x ".join(str(n) for n in inputs[0]["shape"])
+    names = [column["name"] for column in inputs[:COLUMNS_SHOWN]]
+    more = len(inputs) - len(names)
+    return f"the columns {', '.join(names)}{f' and {more} more' * (more > 0)}"
 
 
 def _file(out: Path | None, suffixes: tuple[str, ...]) -> None:
