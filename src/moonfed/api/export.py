@@ -3,7 +3,6 @@
 import copy
 import io
 import json
-import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from torch.export import Dim, ExportedProgram
 
 from moonfed.api.classifier import Classifier
 from moonfed.api.export_facts import INPUT, LOGITS, describe_model
+from moonfed.api.quiet import quiet
 from moonfed.core.errors import UserError
 from moonfed.core.files import write_bytes, write_json
 
@@ -94,14 +94,6 @@ def _first(error: BaseException) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what torch says to people who work on torch."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    with quiet("torch.onnx", "onnxscript", "torch.export"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from moonfed.api.classifier import BATCH, Classifier, classifier, run_facts
 from moonfed.api.keywords import keyword_errors
+from moonfed.api.row_ids import row_ids
+from moonfed.api.training_rows import find_training_rows
 from moonfed.data.readers import apply_encoding
 from moonfed.storage.saved_model import Saved, read_saved
 
@@ -28,6 +30,9 @@ class Predictions:
     classes: list[str]
     probabilities: NDArray[np.float64]  # [row, class]
     labels: list[str] | None  # "" where a row has none
+    ids: list[str] | None = None  # where a column of identifiers is named
+    id_column: str = "id"
+    trained: NDArray[np.bool_] | str = ""  # whether each row equals a training row, or why that is not known
 
     @property
     def predicted(self) -> list[str]:
@@ -37,29 +42,60 @@ class Predictions:
     @property
     def accuracy(self) -> float | None:
         """The share of rows whose class was found, where the classes are known."""
-        pairs = zip(self.predicted, self.labels or [], strict=False)
-        right = [said == label for said, label in pairs if label]
+        return self._accuracy(np.ones(len(self.places), dtype=bool))
+
+    @property
+    def training_rows(self) -> int | None:
+        """The number of rows that equal a training row; None if that is not known."""
+        return None if isinstance(self.trained, str) else int(self.trained.sum())
+
+    @property
+    def accuracy_on_new_rows(self) -> float | None:
+        """The accuracy on rows that the model was not trained on, where both are known."""
+        return None if isinstance(self.trained, str) else self._accuracy(~self.trained)
+
+    def _accuracy(self, counted: NDArray[np.bool_]) -> float | None:
+        rows = zip(self.predicted, self.labels or [], counted, strict=False)
+        right = [said == label for said, label, counts in rows if label and counts]
         return float(np.mean(right)) if right else None
 
     def as_csv(self) -> str:
-        """A line a row: its place, its class if that is known, what was predicted, and every probability."""
+        """One line per row: id and class if they are known, place, prediction, and the probability of each class."""
         text = io.StringIO()
         out = csv.writer(text, lineterminator="\n")
-        known = [] if self.labels is None else [self.labels]
-        out.writerow(["row", *["label"] * len(known), "predicted", *(f"p({name})" for name in self.classes)])
-        for place, *values, row in zip(self.places, *known, self.predicted, self.probabilities.tolist(), strict=True):
-            out.writerow([place, *values, *(f"{value:.6g}" for value in row)])
+        columns = {} if self.ids is None else {self.id_column: self.ids}
+        columns |= {"row": self.places} | ({} if self.labels is None else {"label": self.labels})
+        columns |= {"predicted": self.predicted}
+        out.writerow([*columns, *(f"p({name})" for name in self.classes)])
+        for *values, row in zip(*columns.values(), self.probabilities.tolist(), strict=True):
+            out.writerow([*values, *(f"{value:.6g}" for value in row)])
         return text.getvalue()
 
     def as_json(self) -> dict[str, Any]:
         """The object that predict --json prints."""
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"row": place, "predicted": said, "probabilities": dict(zip(self.classes, row, strict=True))}
             for place, said, row in zip(self.places, self.predicted, self.probabilities.tolist(), strict=True)
         ]
-        for row, label in zip(rows, self.labels or [], strict=False):
-            row["label"] = label
-        return {"accuracy": self.accuracy, "rows": rows}
+        trained = None if isinstance(self.trained, str) else self.trained.tolist()
+        for name, values in (("label", self.labels), ("id", self.ids), ("training_row", trained)):
+            for row, value in zip(rows, values or [], strict=False):
+                row[name] = value
+        counts = {"training_rows": self.training_rows, "accuracy_on_new_rows": self.accuracy_on_new_rows}
+        return {"accuracy": self.accuracy, **counts, "rows": rows}
+
+    def summary(self) -> str:
+        """Say in one line how many rows were predicted, how many correctly, and how many the model was trained on."""
+        right = "" if self.accuracy is None else f", {self.accuracy:.1%} of them correctly"
+        line = f"{len(self.places):,} rows predicted{right}"
+        if isinstance(self.trained, str):
+            return f"{line}; whether they were training rows is not known: {self.trained}" if right else line
+        if not self.training_rows:
+            return line
+        new = len(self.places) - self.training_rows
+        right = self.accuracy_on_new_rows
+        others = "" if right is None else f" ({right:.1%} of the other {new:,} correctly)"
+        return f"{line}; {self.training_rows:,} of them were training rows{others}"
 
 
 @keyword_errors()
@@ -68,25 +104,32 @@ def predict(
     data: str | PathLike[str],
     model: str | None = None,
     skip_bad_rows: bool = False,
+    id: str | None = None,
 ) -> Predictions:
-    """Predict the classes of the rows of a file or folder that is like the run's data, with the run's model."""
-    return predict_rows(run, data, model, skip_bad_rows)
+    """Predict the classes of the rows of a file or folder that is like the run's data, with the run's model.
+
+    id names a column of identifiers to carry along; the model need not know it.
+    """
+    return predict_rows(run, data, model, skip_bad_rows, id)
 
 
 def predict_rows(
-    run: str | PathLike[str], data: str | PathLike[str], model: str | None, skip_bad_rows: bool
+    run: str | PathLike[str], data: str | PathLike[str], model: str | None, skip_bad_rows: bool, id: str | None = None
 ) -> Predictions:
     """Do what predict does; errors name the flags of the command line."""
     saved = read_saved(Path(run), model)
     found = apply_encoding(saved.encoding, Path(data), skip_bad_rows)
+    places = [found.rows.place(row) for row in range(len(found.inputs))]
+    ids = None if id is None else row_ids(Path(data), id, places)
     net = load_classifier(saved).model
     inputs, parts = found.inputs.long() if saved.like.words else found.inputs, list[torch.Tensor]()
     with torch.no_grad():
         for part in inputs.split(BATCH):
             parts.append(net(part).logits.double().softmax(1))
             logger.info("%s of %s rows predicted", f"{sum(map(len, parts)):,}", f"{len(found.inputs):,}")
-    places = [found.rows.place(row) for row in range(len(found.inputs))]
-    return Predictions(places, list(saved.encoding.classes), torch.cat(parts).numpy(), found.labels)
+    trained = find_training_rows(saved, Path(data), found)
+    classes, probabilities = list(saved.encoding.classes), torch.cat(parts).numpy()
+    return Predictions(places, classes, probabilities, found.labels, ids, id or "id", trained)
 
 
 @keyword_errors()

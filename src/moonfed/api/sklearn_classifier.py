@@ -17,6 +17,7 @@ from moonfed.core.errors import UserError
 from moonfed.data.dataset import Dataset
 from moonfed.data.partition import Split, partition
 from moonfed.data.readers import npz as arrays
+from moonfed.data.readers.encoding import Encoding
 from moonfed.data.readers.options import NUMBERS
 from moonfed.training.records import RoundRecord
 
@@ -165,5 +166,7 @@ def _data(
         party=party,
         test_party=party,
         party_names=tuple(names),
-        encoding={"kind": NUMBERS, "details": details},
+        encoding=Encoding(
+            NUMBERS, None, None, None, tuple(classes), tuple(names), {"shape": list(x.shape[1:])}, details
+        ).as_json(),
     )

@@ -25,6 +25,9 @@ def predict(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE.csv", help="write the predictions here; default: stdout")
     ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="column of identifiers to carry into the predictions")
+    ] = None,
     model: Own = None,
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="skip rows that cannot be used")] = False,
     json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False,
@@ -36,18 +39,17 @@ def predict(
         from moonfed.api.predict import predict_rows
         from moonfed.core.files import write_bytes
 
-        found = predict_rows(run, data, model, skip_bad_rows)
+        found = predict_rows(run, data, model, skip_bad_rows, id)
         if out is not None:
             write_bytes(out, found.as_csv().encode())
-    right = "" if found.accuracy is None else f", {found.accuracy:.1%} of them correctly"
     if json:
         typer.echo(encoding.dumps(found.as_json(), indent=2, allow_nan=False))
-    elif out is None:
-        typer.echo(found.as_csv(), nl=False)
-        if right:
-            typer.echo(f"{len(found.places):,} rows predicted{right}", err=True)
+    elif out is not None:
+        typer.echo(f"{found.summary()}; {out}")
     else:
-        typer.echo(f"{len(found.places):,} rows predicted{right}; {out}")
+        typer.echo(found.as_csv(), nl=False)
+        if found.accuracy is not None or found.training_rows:
+            typer.echo(found.summary(), err=True)
 
 
 def export(

@@ -19,7 +19,7 @@ from moonfed.storage.run_files import CONFIG, ENCODING
 from moonfed.storage.run_record import RunRecord, read_run
 from moonfed.training.network import build, net_spec
 from moonfed.training.registry import ALGORITHMS
-from moonfed.training.resolve import resolve
+from moonfed.training.resolve import ResolvedConfig, resolve
 
 KINDS = {"uint8": torch.uint8, "float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 
@@ -29,6 +29,7 @@ class Saved:
     """A trained model as a run folder keeps it."""
 
     record: RunRecord
+    config: ResolvedConfig
     which: str  # the global model, or that of a round where the run is not finished
     model: Model
     tensors: Tensors
@@ -46,8 +47,9 @@ def read_saved(folder: Path, encoder: str | None = None) -> Saved:
     like = _like(folder, record)
     own = _own(record, like, encoder)
     which, snapshot = model_of(record, like, own)
-    spec = net_spec(resolve(record.config, like, own), like, own)
-    return Saved(record, which, build(spec), snapshot.weights | snapshot.buffers, like, encoding_of(like))
+    config = resolve(record.config, like, own)
+    model = build(net_spec(config, like, own))
+    return Saved(record, config, which, model, snapshot.weights | snapshot.buffers, like, encoding_of(like))
 
 
 def _own(record: RunRecord, like: Dataset, encoder: str | None) -> CustomEncoder | None:
