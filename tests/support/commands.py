@@ -8,8 +8,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from multiprocessing import forkserver
 from pathlib import Path
@@ -21,6 +21,9 @@ SMALL = ["--model", "mlp", "--epochs", "1", "--parties", "4", "--rounds", "2"]
 QUICK = ["--model", "mlp", "--epochs", "1", "--parties", "4", "--batch", "120", "--floor", "120"]  # few steps a round
 # The mlp on 8x8 pictures: 64-128-64, the projection head 64-64-256, ten classes; weights and biases.
 PARAMETERS = (64 * 128 + 128) + (128 * 64 + 64) + (64 * 64 + 64) + (64 * 256 + 256) + (256 * 10 + 10)
+
+
+REFUSAL_SECONDS, HANG_SECONDS = 10, 60  # of processor time for a refusal; of any time on a busy machine
 
 
 class Answer(NamedTuple):
@@ -177,8 +180,26 @@ def refused(answer: Answer) -> str:
 
 
 def refuse(place: Path, *arguments: str | Path) -> str:
-    """Give a command that must be refused, and check that every file below a folder is what it was."""
-    before = contents(place)
-    line = refused(moonfed(*arguments))
+    """Give a command that must be refused soon, and check that every file below a folder is what it was."""
+    before, started = contents(place), time.process_time()
+    with _no_hang():
+        line = refused(moonfed(*arguments))
+    assert time.process_time() - started < REFUSAL_SECONDS
     assert contents(place) == before
     return line
+
+
+@contextmanager
+def _no_hang() -> Iterator[None]:
+    """Fail a test that waits for ever, for example for somebody to write into a named pipe."""
+
+    def ring(*_: object) -> None:
+        raise AssertionError(f"no answer in {HANG_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(HANG_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -10,6 +10,7 @@ import typer
 from pydantic import BaseModel
 
 from moonfed.core.errors import UserError
+from moonfed.core.regular_file import regular_size
 from moonfed.training.config import SECTIONS, flag_in
 from moonfed.training.registry import all_settings, setting_flag
 
@@ -21,6 +22,7 @@ Out = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
+MAX_CONFIG_BYTES = 30_000
 PANELS = {
     "data": "Data and split",
     "model": "Network",
@@ -136,6 +138,9 @@ def _shown(name: str, default: Any) -> str:
 
 def _from_file(path: Path) -> Values:
     try:
+        size = regular_size(path)
+        if size > MAX_CONFIG_BYTES:
+            raise UserError(f"{path} has {size:,} bytes, a TOML file of settings has at most {MAX_CONFIG_BYTES:,}")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; --config needs an existing TOML file") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.storage.checkpoint import lowest_common
-from moonfed.storage.run_folder import RunFolder
+from moonfed.storage.run_folder import RunFolder, check_place
 from moonfed.storage.run_record import RunRecord
 from moonfed.storage.tensorboard_log import TensorBoardCallback, need_tensorboard
 from moonfed.training.accuracy import warn_about
@@ -33,6 +33,8 @@ def execute(
     trials as they end, with their records.
     """
     places = [place or default_folder(trial.config) for place, trial in zip(out, trials, strict=True)]
+    for place in places:
+        check_place(place)
     if len({place.resolve() for place in places}) < len(places):
         raise UserError("two of the runs are the same; ask for each of them once")
     if any(trial.config.run.tensorboard for trial in trials):

@@ -1,5 +1,6 @@
 """A run folder: config.json, rounds.jsonl, evaluation.json, final.safetensors and checkpoint/."""
 
+import errno
 import os
 import platform
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import torch
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import lock_folder, pack, read_json, short, write_json, write_tensors
+from moonfed.core.regular_file import regular_size
 from moonfed.core.tree import tree_map
 from moonfed.core.types import Slots, Tensors
 from moonfed.data.dataset import Dataset
@@ -61,6 +63,7 @@ class RunFolder(Callback):
             if self.path.exists() and not self.path.is_dir():
                 raise UserError(f"{self.path} is a file, a run needs a folder; use --out for another place")
             if (self.path / CONFIG).exists():
+                regular_size(self.path / CONFIG)
                 self._check_same_run(resume)
                 self._lock = lock_folder(self.path, LOCK)
                 self._check_same_run(resume)
@@ -162,6 +165,20 @@ class RunFolder(Callback):
             for path in self.path.rglob("*")
             if path.relative_to(self.path).parts[0] != FEDERATION
         )
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path that cannot become a folder: a name that is not UTF-8, a link to itself or to nothing."""
+    needs = "--out needs a new or empty folder"
+    try:
+        str(path).encode()
+        path.stat()
+    except ValueError:  # a NUL character, or bytes that are not UTF-8
+        raise UserError(f"{needs} with a name in UTF-8, got {str(path)!a}") from None
+    except OSError as error:
+        broken = error.errno == errno.ENOENT and any(p.is_symlink() and not p.exists() for p in (path, *path.parents))
+        if broken or error.errno == errno.ELOOP:
+            raise UserError(f"{needs}, {path} is or passes a link that leads to itself or nowhere") from None
 
 
 def final_tensors(trial: Trial) -> Tensors:

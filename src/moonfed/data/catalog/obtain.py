@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.core.files import short
+from moonfed.core.regular_file import regular_size
 from moonfed.data.catalog.cache import (
     cache_folder,
     cache_lock,
@@ -42,8 +44,8 @@ class Receipt(NamedTuple):
 def obtain(origin: Origin, path: Path | None, monitor: TransferMonitor) -> Receipt:
     """Get a data set from the user's path, or from the first of its sources that provides it."""
     entry = origin.entry
-    if path is not None and not path.exists():
-        raise UserError(f"--from needs the official archive or folder of {entry.name}, {path} does not exist")
+    if path is not None:
+        _check_path(path, entry.name)
     with cache_lock(entry):
         if is_cached(entry):
             try:
@@ -58,6 +60,17 @@ def obtain(origin: Origin, path: Path | None, monitor: TransferMonitor) -> Recei
         file = _store(entry, content, source, verified)
         shutil.rmtree(_download_folder(entry), ignore_errors=True)
     return Receipt(file, source, verified, was_cached=False)
+
+
+def _check_path(path: Path, name: str) -> None:
+    needs = f"--from needs the official archive or folder of {name}"
+    try:
+        if not path.is_dir():
+            regular_size(path)
+    except FileNotFoundError:
+        raise UserError(f"{needs}, {path} does not exist") from None
+    except OSError as error:
+        raise UserError(f"{needs}, {path} cannot be read: {short(error)}") from None
 
 
 def verify_cached(entry: ImageEntry | FileEntry) -> dict[str, str]:

@@ -16,6 +16,7 @@ from safetensors.numpy import save as to_bytes
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import short
+from moonfed.core.regular_file import regular_size
 from moonfed.data.catalog.monitor import SILENT, SourceError, TransferMonitor
 from moonfed.data.dataset import Dataset
 from moonfed.data.spectrogram import log_mel
@@ -87,6 +88,7 @@ def _read_folder(path: Path, monitor: TransferMonitor) -> dict[tuple[int, int, i
         if name is None or name[2] not in SPEAKERS:
             continue
         try:
+            regular_size(file)
             with wave.open(str(file)) as audio:
                 header = (audio.getnchannels(), audio.getsampwidth(), audio.getframerate())
                 samples = np.frombuffer(audio.readframes(MAX_SAMPLES), "<i2") if header == (1, 2, RATE) else None

@@ -18,7 +18,7 @@ from moonfed.data.readers.options import ReaderOptions
 from moonfed.data.readers.raw_rows import BadRow, RawRows, ignored_notes
 
 SUFFIXES = (".parquet", ".pq")
-MEMORY_FACTOR = 12.0  # bytes of memory per byte of a compressed column
+MEMORY_FACTOR, JSON_MEMORY_FACTOR = 12.0, 20.0  # bytes of memory per byte of a compressed column, of a JSON file
 _INFO, _SPLITS, _STATE = "dataset_info.json", "dataset_dict.json", "state.json"
 _TRAIN, _TEST = "train", ("test", "validation", "valid")
 
@@ -49,7 +49,7 @@ def read_hugging_face(
     _require_pyarrow(folder.name)
     if not (folder / _SPLITS).exists():
         return _read_split(folder, folder.name, options, schema, labelled, may_lack_party)
-    splits = read_json(folder / _SPLITS).get("splits")
+    splits = _read_json(folder / _SPLITS).get("splits")
     names = [str(name) for name in splits] if isinstance(splits, list) else []
     first = names[0] if len(names) == 1 else _TRAIN
     if first not in names:
@@ -67,7 +67,7 @@ def read_hugging_face(
 def _read_split(
     folder: Path, name: str, options: ReaderOptions, schema: Schema, labelled: bool, may_lack_party: bool
 ) -> RawRows:
-    features = read_json(folder / _INFO).get("features")
+    features = _read_json(folder / _INFO).get("features")
     features = features if isinstance(features, dict) else {}
     table = _read_arrow(folder, name)
     kinds = {column: f.get("_type") for column, f in features.items() if isinstance(f, dict)}
@@ -79,10 +79,15 @@ def _read_split(
     return reader(files, bad, name, options, schema)
 
 
+def _read_json(path: Path) -> dict[str, Any]:
+    check_file(path, JSON_MEMORY_FACTOR)
+    return read_json(path)
+
+
 def _read_arrow(folder: Path, name: str) -> Any:
     import pyarrow
 
-    listed = read_json(folder / _STATE).get("_data_files")
+    listed = _read_json(folder / _STATE).get("_data_files")
     files = [entry.get("filename") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     if not files:
         raise UserError(f"{name} names no data files in {_STATE}; save it again with save_to_disk")

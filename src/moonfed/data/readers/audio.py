@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from moonfed.core.errors import UserError
-from moonfed.data.readers.folders import MediaFile, media_rows, nothing_readable_error
+from moonfed.data.readers.folders import MediaFile, media_rows, nothing_readable_error, unreadable_reason
 from moonfed.data.readers.limits import ReadProgress, check_memory
 from moonfed.data.readers.options import AUDIO, ReaderOptions
 from moonfed.data.readers.raw_rows import BadRow, RawRows
@@ -33,7 +33,7 @@ def read_audio(
         try:
             headers[k] = read_header(file.source)
         except _UNREADABLE as error:
-            unreadable[k] = _reason(error)
+            unreadable[k] = unreadable_reason(error)
     if not headers:
         raise nothing_readable_error(name, "audio clip", media, bad, unreadable)
     schema = schema or _choose_schema(list(headers.values()), options.seconds)
@@ -47,7 +47,7 @@ def read_audio(
             samples = resample(torch.from_numpy(read_samples(media[k].source)), header.rate, schema["rate"])
             content[k, 0] = spectrogram(fit_length(samples, schema["samples"]), schema)
         except _UNREADABLE as error:
-            unreadable[k] = _reason(error)
+            unreadable[k] = unreadable_reason(error)
         progress.update(k + 1, len(media))
     notes = _conversion_notes(name, list(headers.values()), schema)
     return media_rows(media, AUDIO, content, name, schema, bad, unreadable, notes)
@@ -99,7 +99,3 @@ def _conversion_notes(name: str, headers: list[WavHeader], schema: dict[str, Any
         f"{name}: clips of {min(lengths):.2f} to {max(lengths):.2f} s fitted to {seconds:.2f} s, {cut} of "
         f"{len(lengths)} cut, the others padded with silence{resampled}; --seconds sets another length",
     )
-
-
-def _reason(error: BaseException) -> str:
-    return f"unreadable: {str(error).splitlines()[0][:80] if str(error) else 'the file is truncated'}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import short
+from moonfed.core.regular_file import regular_size
 from moonfed.data.readers.options import ReaderOptions
 from moonfed.data.readers.raw_rows import BadRow, RawRows
 
@@ -96,6 +98,19 @@ def media_rows(
     places = [file.place for file in media]
     rows = RawRows(name, kind, content, labels, parties, lambda row: places[row], schema, tuple(bad), notes)
     return rows.without(unreadable)
+
+
+def media_source(source: Path | bytes) -> Path | BytesIO:
+    """Return what a decoder may open: bytes as a file, or the path of a regular file."""
+    if isinstance(source, bytes):
+        return BytesIO(source)
+    regular_size(source)
+    return source
+
+
+def unreadable_reason(error: Exception) -> str:
+    """Say in a few words why a media file cannot be decoded."""
+    return f"unreadable: {short(error)[:80]}"
 
 
 def nothing_readable_error(

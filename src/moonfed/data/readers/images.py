@@ -3,19 +3,19 @@
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from moonfed.data.readers.folders import MediaFile, media_rows, nothing_readable_error
+from moonfed.data.readers.folders import MediaFile, media_rows, media_source, nothing_readable_error, unreadable_reason
 from moonfed.data.readers.limits import ReadProgress, check_memory
 from moonfed.data.readers.options import IMAGES, ReaderOptions
 from moonfed.data.readers.raw_rows import BadRow, RawRows
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # whatever the suffix; none that starts a program
 MAX_DEFAULT_SIDE = 64  # pixels of the longer side if the user sets no size
 MAX_PIXELS = 100_000_000  # per image
 _GREY_MODES = {"1", "L", "LA", "I;16", "I;16B", "I;16L", "I"}
@@ -59,7 +59,7 @@ def read_images(
 
 
 def _open(file: MediaFile) -> Image.Image:
-    return Image.open(BytesIO(file.source) if isinstance(file.source, bytes) else file.source)
+    return Image.open(media_source(file.source), formats=FORMATS)
 
 
 def _read_header(file: MediaFile) -> _ImageHeader:
@@ -124,7 +124,7 @@ def _conversion_notes(name: str, headers: list[_ImageHeader], shape: tuple[int, 
     return tuple(notes)
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: Exception) -> str:
     if "cannot identify" in str(error):
         return "not a readable image"
-    return f"unreadable: {str(error).splitlines()[0][:80] if str(error) else type(error).__name__}"
+    return unreadable_reason(error)

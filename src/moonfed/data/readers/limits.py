@@ -1,4 +1,4 @@
-"""Checks and progress messages that all readers share: the file exists, and its rows fit into memory."""
+"""Checks and progress messages that all readers share: a regular file, a bounded width, rows that fit into memory."""
 
 import logging
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import short
+from moonfed.core.regular_file import regular_size
 
 LOG_INTERVAL = 2.0  # seconds between two progress messages
 logger = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ class ReadProgress:
 
 def missing_path_error(path: Path) -> UserError:
     """Make the error for a path that does not exist, with the nearest name, or with where it was looked for."""
+    if path.is_symlink():
+        return UserError(f"{path} is a link that leads nowhere or to itself; needed: an existing path")
     siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, siblings, n=1, cutoff=0.6)
     looked = f"needed: an existing path, looked in {path.parent.resolve()}"
@@ -37,9 +40,9 @@ def missing_path_error(path: Path) -> UserError:
 
 
 def check_file(path: Path, memory_factor: float) -> None:
-    """Refuse a file that is empty, or whose content (memory_factor times its size) exceeds the free memory."""
+    """Refuse what is no regular file, is empty, or needs (memory_factor times its size) more than the free memory."""
     try:
-        size = path.stat().st_size
+        size = regular_size(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {short(error)}") from None
     if size == 0:

@@ -1,14 +1,17 @@
 """Reads .wav files: PCM of any width or floats, any sampling rate and number of channels."""
 
-from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moonfed.data.readers.folders import media_source
+
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE  # sample formats; for the last the format follows later in the header
 UNKNOWN_SIZE = 0xFFFFFFFF  # written by programs that stream a file of unknown length
+FORMAT_BYTES = 40  # of the chunk that describes the samples
+MAX_BYTES = 500_000_000  # of samples: 43 minutes of 16-bit stereo at 48 kHz
 MIN_RATE, MAX_RATE = 100, 1_000_000  # plausible sampling rates in Hz
 
 
@@ -32,9 +35,12 @@ def read_samples(source: Path | bytes) -> NDArray[np.float32]:
     """Read samples from -1 to 1, averaged over the channels."""
     with _open(source) as file:
         header = _find_header(file)
-        raw = file.read(header.frames * header.width * header.channels)
-    if len(raw) < header.frames * header.width * header.channels:
-        raise EOFError("the file is truncated")
+        size = header.frames * header.width * header.channels
+        if size > _remaining_bytes(file):
+            raise EOFError("the file is truncated")
+        if size > MAX_BYTES:
+            raise ValueError(f"it has {size:,} bytes of samples, more than {MAX_BYTES:,}; cut it into shorter clips")
+        raw = file.read(size)
     values = _decode(raw, header)
     if not np.isfinite(values).all():
         raise ValueError("its samples are not finite")
@@ -42,7 +48,8 @@ def read_samples(source: Path | bytes) -> NDArray[np.float32]:
 
 
 def _open(source: Path | bytes) -> BinaryIO:
-    return BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+    opened = media_source(source)
+    return opened.open("rb") if isinstance(opened, Path) else opened
 
 
 def _find_header(file: BinaryIO) -> WavHeader:
@@ -58,8 +65,8 @@ def _find_header(file: BinaryIO) -> WavHeader:
         if head[:4] == b"data":
             return _parse_format(format_chunk, _remaining_bytes(file) if size == UNKNOWN_SIZE else size)
         if head[:4] == b"fmt ":
-            format_chunk = file.read(size)
-            file.seek(size % 2, 1)
+            format_chunk = file.read(min(size, FORMAT_BYTES))
+            file.seek(size - len(format_chunk) + size % 2, 1)
         else:
             file.seek(size + size % 2, 1)
     raise EOFError("the file is truncated")
@@ -93,7 +100,8 @@ def _parse_format(chunk: bytes, data_bytes: int) -> WavHeader:
 
 def _decode(raw: bytes, header: WavHeader) -> NDArray[np.float32]:
     if header.format == FLOAT:
-        return np.frombuffer(raw, f"<f{header.width}").astype(np.float32)
+        with np.errstate(over="ignore"):  # becomes infinite, which is refused
+            return np.frombuffer(raw, f"<f{header.width}").astype(np.float32)
     if header.width == 1:  # the only unsigned width
         values = np.frombuffer(raw, np.uint8).astype(np.float32) - 128
     elif header.width == 3:
