@@ -3,7 +3,6 @@
 import hashlib
 import re
 import wave
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from moonfed.core.files import short
 from moonfed.core.regular_file import regular_size
 from moonfed.data.catalog.monitor import SILENT, SourceError, TransferMonitor
 from moonfed.data.dataset import Dataset
+from moonfed.data.readers.npz_archive import read_arrays
 from moonfed.data.spectrogram import log_mel
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
@@ -104,13 +104,12 @@ def _read_folder(path: Path, monitor: TransferMonitor) -> dict[tuple[int, int, i
 def _read_npz(path: Path) -> dict[tuple[int, int, int], NDArray[np.int16]]:
     """Read arrays of audio, offsets, labels, speakers, index and speaker_names."""
     try:
-        with np.load(path) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}
+        arrays = read_arrays(path, ("audio", "offsets", "labels", "speakers", "index", "speaker_names"))
         takes = np.split(arrays["audio"].astype(np.int16), arrays["offsets"][1:-1])
         names = [str(arrays["speaker_names"][k]) for k in arrays["speakers"]]
         keys = zip(names, arrays["labels"].tolist(), arrays["index"].tolist(), strict=True)
         return {(SPEAKERS.index(n), d, t): take for (n, d, t), take in zip(keys, takes, strict=True)}
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+    except (UserError, ValueError, KeyError, IndexError, TypeError) as error:
         raise SourceError(f"it is not an .npz file of the recordings: {short(error)}") from None
 
 

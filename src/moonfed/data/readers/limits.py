@@ -10,6 +10,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import short
 from moonfed.core.regular_file import regular_size
 
+MAX_ROW_VALUES = 10_000_000  # inputs per row
 LOG_INTERVAL = 2.0  # seconds between two progress messages
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,12 @@ def check_memory(name: str, needed: int) -> None:
             f"{name} needs {needed / 1e9:,.1f} GB of memory as inputs, {free / 1e9:,.1f} GB are free; "
             "use fewer or smaller rows"
         )
+
+
+def check_width(name: str, values: int) -> None:
+    """Refuse rows of more values than a network can take."""
+    if values > MAX_ROW_VALUES:
+        raise UserError(f"{name} has {values:,} values in each row, at most {MAX_ROW_VALUES:,} are read")
 
 
 def free_memory() -> int | None:

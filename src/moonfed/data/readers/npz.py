@@ -1,7 +1,5 @@
 """Reads .npz files, and encodes arrays of numbers of any shape."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,27 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from moonfed.core.errors import UserError, unknown
-from moonfed.core.files import short
-from moonfed.data.readers.limits import check_file, check_memory
+from moonfed.data.readers.limits import check_width
+from moonfed.data.readers.npz_archive import read_arrays
 from moonfed.data.readers.options import IMAGES, NUMBERS, ReaderOptions
 from moonfed.data.readers.raw_rows import RawRows
 
 Array = NDArray[Any]
 MAX_NUMBER = 1e38  # slightly less than the largest float32
+MAX_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)  # of Unicode; halves of characters, which are no text
 
 
 def read_npz(path: Path, options: ReaderOptions, labelled: bool = True) -> RawRows:
     """Read the arrays x, y and, if present, party, x_test, y_test and party_test of an .npz file."""
-    check_file(path, 1.0)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            check_memory(path.name, sum(member.file_size for member in archive.infolist()))
-        with np.load(path) as file:  # refuses arrays of Python objects
-            arrays = {name: np.asarray(file[name]) for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error) as error:
-        objects = isinstance(error, ValueError) and "Object arrays" in str(error)
-        reason = "it contains Python objects, only plain arrays are supported" if objects else short(error)
-        raise UserError(f"{path.name} cannot be read as .npz: {reason}") from None
+    names = ("x", options.label or "y", options.party or "party")
+    arrays = read_arrays(path, [*names, *(f"{name}_test" for name in names)])
     return from_arrays(arrays, path.name, options, labelled)
 
 
@@ -84,8 +75,10 @@ def _check_inputs(x: Array, what: str) -> Array:
         raise UserError(f"{what} needs numbers [row, ...] with two axes or more, got {x.dtype} of shape {x.shape}")
     if not x.size:
         raise UserError(f"{what} is empty: its shape is {x.shape}")
+    check_width(what, x[0].size)
     if x.dtype != np.uint8 or x.ndim == 2:
-        return x.astype(np.float32 if x.dtype.kind == "f" and x.dtype.itemsize <= 4 else np.float64)
+        with np.errstate(over="ignore"):  # what float64 cannot hold becomes infinite, which is refused
+            return x.astype(np.float32 if x.dtype.kind == "f" and x.dtype.itemsize <= 4 else np.float64)
     if x.ndim == 3:
         return x[:, None]
     if x.ndim == 4 and x.shape[1] in (1, 3):
@@ -100,6 +93,10 @@ def _check_inputs(x: Array, what: str) -> Array:
 def _names(values: Array, what: str, rows: int) -> list[str]:
     if values.shape != (rows,):
         raise UserError(f"{what} needs one value for each of the {rows} rows, got the shape {values.shape}")
+    if values.dtype.kind == "U" and values.dtype.itemsize:
+        codes = np.ascontiguousarray(values).view(values.dtype.str.replace("U", "u")[:2] + "4")
+        if ((codes > MAX_CHARACTER) | ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1]))).any():
+            raise UserError(f"{what} has text that is not Unicode; write it again")
     return [as_name(value, what) for value in values.tolist()]
 
 
@@ -116,7 +113,10 @@ def as_name(value: Any, what: str) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise UserError(f"{what} has bytes that are not UTF-8: {value!r:.40}") from None
     raise UserError(f"{what} needs integers or strings, got {value!r:.40}")
 
 

@@ -12,10 +12,10 @@ from moonfed.data.dataset import Dataset
 from moonfed.data.readers.assemble import build_dataset, dataset_name, unseen_labels
 from moonfed.data.readers.dispatch import read_rows
 from moonfed.data.readers.encoding import Encoding, describe, read_encoding
+from moonfed.data.readers.limits import MAX_ROW_VALUES
 from moonfed.data.readers.options import AUDIO, IMAGES, NUMBERS, TABLE, TEXT, ReaderOptions
 from moonfed.data.readers.raw_rows import RawRows, reject_bad_rows
 
-MAX_ROW_VALUES = 10_000_000  # inputs per row that an encoding from elsewhere may ask for
 MAX_NAME_LENGTH = 10_000  # characters
 MAX_CLASSES = 1_000_000
 MAX_TEXT_LENGTH = 100_000  # words
