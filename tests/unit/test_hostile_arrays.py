@@ -37,9 +37,9 @@ def shaped(shape: object, kind: str = "<f8", content: bytes = bytes(640)) -> byt
     return member(f"{{'descr':'{kind}','fortran_order':False,'shape':{shape}}}", content)
 
 
-def archive(path: Path, method: int = zipfile.ZIP_DEFLATED, **members: bytes) -> None:
+def archive(path: Path, **members: bytes) -> None:
     """Write members into an .npz file."""
-    with zipfile.ZipFile(path, "w", method) as file:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in ({"x": X, "y": Y} | members).items():
             file.writestr(f"{name}.npy", content)
 

@@ -19,7 +19,7 @@ from moonfed.core.errors import UserError
 from moonfed.data.dataset import Dataset
 from moonfed.data.readers import csv_table, vocabulary
 from moonfed.data.readers.arrow import is_hugging_face
-from moonfed.data.readers.columns import MAX_SAFE_VALUES
+from moonfed.data.readers.columns import MAX_SAFE_VALUES, identifier_columns
 from moonfed.data.readers.dispatch import read_rows
 from moonfed.data.readers.encoding import Encoding, describe, encode, fit, read_encoding
 from moonfed.data.readers.holdout import hold_out
@@ -46,6 +46,8 @@ def read_dataset(
     rows = read_rows(Path(path), options, shared.schema if shared else None)
     data = assemble(rows, str(path), options, shared)
     log_summary(rows, data, options)
+    if shared is None:
+        _warn_identifiers(rows)
     return data
 
 
@@ -63,6 +65,8 @@ def assemble(rows: RawRows, path: str, options: ReaderOptions, shared: Encoding 
             "classes; is it the right column?"
         )
     parties = shared.parties if shared else sort_names(whole.parties or [])
+    if not shared:
+        _check_names(whole.name, (*classes, *parties))
     train, test = _split_test(whole, options, classes, parties)
     encoding = shared or Encoding(
         train.kind, options.label, options.party, options.text, classes, parties, train.schema, fit(train, options)
@@ -70,6 +74,25 @@ def assemble(rows: RawRows, path: str, options: ReaderOptions, shared: Encoding 
     data = build_dataset(dataset_name(path), train, test, encoding)
     skipped = skipped_record(whole, None if is_held_out(rows, options) else test)
     return replace(data, encoding=encoding.as_json(), source={"path": path, "kind": train.kind, "skipped": skipped})
+
+
+def _check_names(source: str, names: tuple[str, ...]) -> None:
+    """Refuse classes and parties whose names no file can hold."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{source}: the class or party {name!a} has a name that is not UTF-8; rename it") from None
+
+
+def _warn_identifiers(rows: RawRows) -> None:
+    if isinstance(rows.content, dict):
+        for column in identifier_columns(rows.content, rows.schema["kinds"]):
+            logger.warning(
+                "%s: column %s is another whole number in each of %s rows; if it is an identifier, leave it out with "
+                "--ignore %s",
+                *(rows.name, column, f"{len(rows):,}", column),
+            )
 
 
 def is_held_out(rows: RawRows, options: ReaderOptions) -> bool:

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ Columns = dict[str, Cells]
 ColumnView = Mapping[str, Sequence[str | None]]
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+MAX_LISTED = 20  # names of columns that an error lists
 MAX_SAFE_VALUES = 100  # a category with more different values may be a name or an identifier
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WITH_COMMA = re.compile(r"[+-]?\d[\d.]*(,\d+)+(\.\d+)?")
@@ -28,8 +30,22 @@ def column_kinds(columns: ColumnView, categories: Sequence[str], name: str) -> d
     """Classify columns: a column is numeric if more than half of its filled cells are numbers."""
     for column in categories:
         if column not in columns:
-            raise unknown("column", column, columns, f"in {name}")
+            raise unknown_column(column, columns, name)
     return {k: "category" if k in categories or not _is_numeric(v) else "number" for k, v in columns.items()}
+
+
+def unknown_column(column: str, columns: Collection[str], name: str) -> UserError:
+    """Make the error for a column that a table does not have; of a wide table it lists the nearest names only."""
+    if len(columns) <= MAX_LISTED:
+        return unknown("column", column, columns, f"in {name}")
+    near = get_close_matches(column, columns, n=MAX_LISTED, cutoff=0.5) or list(columns)[:MAX_LISTED]
+    return unknown("column", column, near, f"among the {len(columns):,} of {name}")
+
+
+def list_columns(columns: Collection[str]) -> str:
+    """List the names of columns, of a wide table the first ones."""
+    more = f", ... ({len(columns):,})" if len(columns) > MAX_LISTED else ""
+    return ", ".join(list(columns)[:MAX_LISTED]) + more
 
 
 def _parse_all(cells: Sequence[str | None]) -> NDArray[np.float64] | None:
@@ -70,6 +86,17 @@ def bad_cells(columns: ColumnView, kinds: dict[str, str]) -> dict[int, str]:
                 elif cell is not None and not _is_missing(cell) and abs(float(cell)) > MAX_NUMBER:
                     bad.setdefault(row, f"{name} {_quote(cell)} is beyond {MAX_NUMBER:g}")
     return bad
+
+
+def identifier_columns(columns: ColumnView, kinds: dict[str, str]) -> list[str]:
+    """Find columns that may be identifiers: whole numbers, all different, in more rows than a category has values."""
+    found: list[str] = []
+    for name, cells in columns.items():
+        if kinds.get(name) == "number" and len(set(cells)) == len(cells) > MAX_SAFE_VALUES:
+            numbers = _parse_all(cells)
+            if numbers is not None and (numbers == np.floor(numbers)).all():
+                found.append(name)
+    return found
 
 
 def _problem(cell: str) -> str:

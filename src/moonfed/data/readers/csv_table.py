@@ -1,21 +1,31 @@
 """Reads CSV files, and turns the columns of any table into rows with labels and parties."""
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from moonfed.core.errors import UserError, unknown
+from moonfed.core.errors import UserError
 from moonfed.core.files import short
-from moonfed.data.readers.columns import Cells, Columns, bad_cells, column_kinds
-from moonfed.data.readers.limits import ReadProgress, check_file
+from moonfed.data.readers.columns import (
+    MAX_LISTED,
+    Cells,
+    Columns,
+    bad_cells,
+    column_kinds,
+    list_columns,
+    unknown_column,
+)
+from moonfed.data.readers.limits import ReadProgress, check_columns, check_file
 from moonfed.data.readers.options import TABLE, TEXT, ReaderOptions
 from moonfed.data.readers.raw_rows import BadRow, RawRows
 
 Schema = dict[str, Any] | None
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt")
 MEMORY_FACTOR = 12.0  # bytes of memory per byte of a CSV file while it is read
+MAX_LINE = 16_000_000  # characters
 _SIGNATURES = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a zip archive or spreadsheet", b"\x1f\x8b": "gzip"}
 
 
@@ -41,20 +51,42 @@ def read_csv(path: Path) -> Table:
     try:
         _check_signature(path)
         with path.open(encoding="utf-8-sig", newline="") as file:
-            head = file.readline()
+            head = file.readline(MAX_LINE)
             file.seek(0)
-            records = _read_records(csv.reader(file, delimiter=_delimiter(path, head), strict=True))
-            return _build_table(path.name, records)
+            lines = _Lines(file, path.name)
+            return _build_table(path.name, _read_records(lines, _delimiter(path, head)))
     except UnicodeDecodeError:
         raise UserError(f"{path.name} line {_find_not_utf8(path)} is not UTF-8; save the file as UTF-8") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {short(error)}") from None
 
 
-def _read_records(reader: Any) -> Iterator[tuple[int, list[str] | str]]:
+class _Lines:
+    """The lines of a file, none of them longer than a limit; it notices NUL bytes."""
+
+    def __init__(self, file: TextIO, name: str) -> None:
+        self.file, self.name = file, name
+        self.number, self.has_nul = 0, False
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self.file.readline(MAX_LINE)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        if len(line) == MAX_LINE and line[-1] not in "\r\n":
+            raise UserError(f"{self.name} line {self.number} has more than {MAX_LINE:,} characters; is it a table?")
+        self.has_nul = self.has_nul or "\0" in line
+        return line
+
+
+def _read_records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
     """Yield the first line of each record, with its cells or with the reason why it is bad."""
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        line = reader.line_num + 1
+        line, lines.has_nul = lines.number + 1, False
         try:
             cells = next(reader)
         except StopIteration:
@@ -62,8 +94,10 @@ def _read_records(reader: Any) -> Iterator[tuple[int, list[str] | str]]:
         except csv.Error as error:
             yield line, _quoting_problem(str(error))
             continue
-        if cells:  # an empty line is not a row
-            yield line, [cell.strip() for cell in cells]
+        if lines.has_nul:
+            yield line, "contains a NUL byte; is it UTF-16, or no text?"
+        elif cells:  # an empty line is not a row
+            yield line, cells
 
 
 def _quoting_problem(error: str) -> str:
@@ -78,9 +112,13 @@ def _build_table(name: str, records: Iterator[tuple[int, list[str] | str]]) -> T
     line, header = next(records, (1, ""))
     if isinstance(header, str):
         raise UserError(f"{name} line {line}: {header}" if header else f"{name} has no rows and no header")
-    duplicates = [column for column in header if column and header.count(column) > 1]
-    if duplicates:
-        raise UserError(f'{name} line {line} has two columns "{duplicates[0]}"; rename one of them')
+    check_columns(name, len(header))
+    header = [cell.strip() for cell in header]
+    duplicate = next((column for column, count in Counter(header).items() if column and count > 1), None)
+    if duplicate is not None:
+        raise UserError(f'{name} line {line} has two columns "{duplicate}"; rename one of them')
+    if not any(header):
+        raise UserError(f"{name} line {line} names no column; the first line of a table names its columns")
     columns: list[Cells] = [[] for _ in header]
     lines: list[int] = []
     bad: list[BadRow] = []
@@ -93,11 +131,12 @@ def _build_table(name: str, records: Iterator[tuple[int, list[str] | str]]) -> T
         else:
             lines.append(line)
             for column, cell in zip(columns, cells, strict=True):
-                column.append(cell)
+                column.append(cell.strip())
         progress.update(len(lines))
     named = {column: cells for column, cells in zip(header, columns, strict=True) if column}
-    unnamed = [k for k, column in enumerate(header, start=1) if not column]
-    notes = tuple(f"{name}: column {k} has no name and is ignored" for k in unnamed)
+    unnamed = [str(k) for k, column in enumerate(header, start=1) if not column]
+    ignored = f"{', '.join(unnamed[:MAX_LISTED])}{', ...' if len(unnamed) > MAX_LISTED else ''}"
+    notes = (f"{name}: column {ignored} has no name and is ignored",) if unnamed else ()
     return Table(name, named, lines, "line", tuple(bad), notes)
 
 
@@ -113,18 +152,20 @@ def table_rows(
         raise UserError(f"{name} has a header and no rows")
     for column in options.ignore:
         if column not in columns:
-            raise unknown("column", column, columns, f"in {name}")
+            raise unknown_column(column, columns, name)
         del columns[column]
     _check_roles(options)
     label = options.label or "label"
     if options.label is None and label not in columns and labelled:
-        raise UserError(f"{name} needs --label COLUMN, the column of the class; its columns: {', '.join(columns)}")
+        raise UserError(f"{name} needs --label COLUMN, the column of the class; its columns: {list_columns(columns)}")
     labels = _pop_column(table, columns, label, labelled)
     parties = _pop_column(table, columns, options.party, labelled and not may_lack_party)
     text = None if options.text is None else _fill_missing(_pop_column(table, columns, options.text, True)) or []
     bad = {row: f"{options.text} is empty" for row, cell in enumerate(text or []) if not cell}
     for column, cells in ((options.party, parties), (label, labels)) if labelled else ():
         bad |= {row: f"{column} is empty" for row, cell in enumerate(cells or []) if not cell}
+    if labelled:
+        bad |= {row: f"{label} is {cell}" for row, cell in enumerate(labels or []) if cell and cell.lower() == "nan"}
     roles = (_fill_missing(labels), _fill_missing(parties), table.place)
     if text is not None:
         return RawRows(name, TEXT, text, *roles, {}, table.bad, table.notes).without(bad)
@@ -133,7 +174,7 @@ def table_rows(
     kinds = schema["kinds"] if schema else column_kinds(columns, options.categories, name)
     for column in kinds:
         if column not in columns:
-            raise unknown("column", column, columns, f"in {name}")
+            raise unknown_column(column, columns, name)
     inputs = {column: columns[column] for column in kinds}
     rows = RawRows(name, TABLE, inputs, *roles, {"kinds": kinds}, table.bad, table.notes)
     return rows.without(bad_cells(inputs, kinds) | bad)
@@ -159,7 +200,7 @@ def _pop_column(table: Table, columns: Columns, column: str | None, required: bo
         if column in table.columns:
             raise UserError(f"column {column} of {table.name} is named twice: as label, party or text, or by --ignore")
         if required:
-            raise unknown("column", column, table.columns, f"in {table.name}")
+            raise unknown_column(column, table.columns, table.name)
         return None
     return columns.pop(column)
 

@@ -10,6 +10,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import short
 from moonfed.core.regular_file import regular_size
 
+MAX_COLUMNS = 50_000  # of a table
 MAX_ROW_VALUES = 10_000_000  # inputs per row
 LOG_INTERVAL = 2.0  # seconds between two progress messages
 logger = logging.getLogger(__name__)
@@ -63,6 +64,14 @@ def check_memory(name: str, needed: int) -> None:
         raise UserError(
             f"{name} needs {needed / 1e9:,.1f} GB of memory as inputs, {free / 1e9:,.1f} GB are free; "
             "use fewer or smaller rows"
+        )
+
+
+def check_columns(name: str, columns: int) -> None:
+    """Refuse a table that is too wide to be read column by column."""
+    if columns > MAX_COLUMNS:
+        raise UserError(
+            f"{name} has {columns:,} columns, a table has at most {MAX_COLUMNS:,}; save wide numbers as an .npz file"
         )
 
 

@@ -92,4 +92,4 @@ def _parse_header(file: IO[bytes]) -> _Header:
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(member) as file:
-        return np.asarray(npy.read_array(file, allow_pickle=False))
+        return np.asarray(npy.read_array(file))  # refuses arrays of Python objects
