@@ -1,6 +1,5 @@
 """Pipes, sockets, devices and links in place of files: every reader refuses them at once, in one line."""
 
-import json
 import os
 import socket
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from arrow_files import save_hugging_face
 from commands import SMALL, refuse
 from user_rows import people, tone, write_images
 
@@ -100,18 +100,13 @@ def test_a_folder_of_nothing_but_pipes_is_refused(suffix: str, place: Path) -> N
 
 
 def hugging_face(folder: Path, image: Path | None = None) -> None:
-    """Save a small data set as save_to_disk does; its images may be one file elsewhere."""
-    column = {"n": list(range(8))} if image is None else {"n": [{"bytes": None, "path": str(image)}] * 8}
-    table = pyarrow.table(column | {"label": ["a", "b"] * 4})
-    folder.mkdir()
-    with pyarrow.OSFile(str(folder / "data.arrow"), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
-        stream.write_table(table)
-    features = {} if image is None else {"n": {"_type": "Image"}}
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+    """Save a small data set; its images may be one file elsewhere."""
+    column = list(range(8)) if image is None else [{"bytes": None, "path": str(image)}] * 8
+    table = pyarrow.table({"n": column, "label": ["a", "b"] * 4})
+    save_hugging_face(folder, [table], {} if image is None else {"n": {"_type": "Image"}})
 
 
-@pytest.mark.parametrize("name", ["data.arrow", "state.json", "dataset_info.json", "dataset_dict.json"])
+@pytest.mark.parametrize("name", ["data-0.arrow", "state.json", "dataset_info.json", "dataset_dict.json"])
 @pytest.mark.parametrize(("make", "line"), SPECIAL, ids=lambda part: getattr(part, "__name__", ""))
 def test_a_hugging_face_folder_with_what_is_no_file_is_refused(
     make: Callable[[Path], None], line: str, name: str, place: Path

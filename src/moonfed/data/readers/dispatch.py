@@ -39,7 +39,8 @@ def read_rows(
     if suffix in csv_table.SUFFIXES:
         return csv_table.table_rows(csv_table.read_csv(path), options, schema, labelled, may_lack_party)
     if suffix in arrow.SUFFIXES:
-        return csv_table.table_rows(arrow.read_parquet(path), options, schema, labelled, may_lack_party)
+        table = arrow.read_parquet(path, options.ignore)
+        return csv_table.table_rows(table, options, schema, labelled, may_lack_party)
     for suffixes, reader in MEDIA_READERS:
         if suffix in suffixes and not labelled:
             return reader([MediaFile(path, path.name, None, None)], [], path.name, options, schema)
