@@ -14,7 +14,7 @@ from moonfed.training.registry import all_settings
 # Values outside the range of every numeric setting, written down by hand; a new setting needs a line here.
 OUT_OF_RANGE = {
     "parties": ("0", "-3", "1000001"),
-    "beta": ("0", "-0.5"),
+    "beta": ("0", "-0.5", "1e+39"),
     "classes_per_party": ("0", "-1", "11"),
     "floor": ("0", "-1", "1000001"),
     "partition_seed": ("-1", str(2**32)),
@@ -23,16 +23,16 @@ OUT_OF_RANGE = {
     "epochs": ("0", "-1", "10001"),
     "evaluate_every": ("0", "-1", "1000001"),
     "batch": ("0", "-1", "1000001"),
-    "lr": ("0", "-0.1"),
+    "lr": ("0", "-0.1", "1e+39", "1e+308"),
     "momentum": ("-0.1", "1", "1.5"),
-    "weight_decay": ("-1e-9",),
-    "max_grad_norm": ("-1e-9",),
+    "weight_decay": ("-1e-9", "1e+39"),
+    "max_grad_norm": ("-1e-9", "1e+39"),
     "fraction": ("0", "-0.5", "1.01"),
     "stragglers": ("-0.1", "1.1"),
     "seed": ("-1", str(2**32)),
     "threads": ("-1", "1025"),
-    "mu": ("-0.25",),
-    "temperature": ("0", "-1"),
+    "mu": ("-0.25", "1e+39", "1e+308"),
+    "temperature": ("0", "-1", "1e+39"),
     "negatives": ("0", "-1", "1001"),
     "server_momentum": ("-0.1", "1"),
     "trim": ("-0.1", "0.5", "1"),
@@ -155,6 +155,27 @@ def test_a_command_that_makes_no_sense_is_refused_in_one_line(arguments: list[st
     refuse(place, *arguments)
 
 
+@pytest.mark.parametrize(
+    "methods",
+    [
+        ["moon:mu=1", "moon:mu=1.0"],
+        ["moon", "moon:temperature=0.5"],
+        ["fedavg", "moon", "fedavg+fedavg"],
+        ["fedavgm", "fedavgm:server-momentum=7e-1"],
+        ["moon:mu=1,temperature=1", "moon:temperature=1,mu=1"],
+    ],
+    ids=" ".join,
+)
+def test_methods_that_are_the_same_by_value_are_refused(methods: list[str], place: Path) -> None:
+    line = refuse(place, "compare", *methods)
+    assert f"{methods[0]} and {methods[-1]} are the same method; give each method once" in line
+
+
+@pytest.mark.parametrize("command", ["sweep", "tune"])
+def test_values_that_are_the_same_number_are_refused(command: str, place: Path) -> None:
+    assert "two of these settings are the same" in refuse(place, command, "--mu", "1,1.0")
+
+
 @pytest.mark.parametrize("value", ["mu=1", "train", "train.lr", ".lr=1", "=", "train=1"])
 def test_an_assignment_without_section_name_and_value_is_refused(value: str, place: Path) -> None:
     assert "SECTION.NAME=VALUE" in refuse(place, "run", "--set", value)
@@ -238,6 +259,15 @@ def test_two_rules_that_do_not_fit_are_refused_by_name(local: str, server: str, 
     line = refuse(place, "run", "--algorithm", local, "--server", server)
     assert f"{local}+{server} does not fit" in line
     assert "control" in line
+
+
+@pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-pure", "iid", "quantity", "auto"])
+def test_classes_per_party_without_shards_is_refused(partition: str, place: Path) -> None:
+    line = refuse(place, "run", "--partition", partition, "--classes-per-party", "11")
+    assert "--classes-per-party 11 is for --partition shards, the partition is" in line
+    assert "is for --partition shards" in refuse(
+        place, "partition", "--partition", partition, "--classes-per-party", "3"
+    )
 
 
 def test_a_setting_of_another_algorithm_is_refused_and_says_whose_it_is(place: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import Tensor
 
 Tensors: TypeAlias = dict[str, Tensor]
+MAX_NUMBER = 1e38  # of inputs and settings; slightly less than the largest float32
 
 
 class Snapshot(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from moonfed.core.errors import UserError, unknown
 from moonfed.training.config import Config, make_config
+from moonfed.training.registry import make_algorithm
 
 DEFAULT_SEEDS = "0,1,2"
 MAX_SEEDS, MAX_DIGITS = 10_000, 10
@@ -60,6 +61,7 @@ def plan_comparison(
         )
     if len(set(methods)) < len(methods):
         raise UserError(f"give each method once, got {' '.join(methods)}")
+    _refuse_equal(methods)
     trials: list[tuple[str, Config]] = []
     for method in methods:
         for seed in numbers:
@@ -67,6 +69,18 @@ def plan_comparison(
             trials.append((method, make_config(values | {"algorithm": parse_method(method), "run": run})))
     top = folder or top_folder("compare", [config for _, config in trials])
     return top, [(m, c, top / _slug(m) / f"seed-{c.run.seed}") for m, c in trials]
+
+
+def _refuse_equal(methods: Sequence[str]) -> None:
+    """Refuse two methods that are the same by value, for example moon:mu=1 and moon:mu=1.0."""
+    seen: dict[str, str] = {}
+    for method in methods:
+        settings = make_config({"algorithm": parse_method(method)}).algorithm
+        rules = make_algorithm(settings.name, settings.server, settings.options)
+        value = repr((rules.local, rules.aggregator, rules.server_optimizer))
+        if value in seen:
+            raise UserError(f"{seen[value]} and {method} are the same method; give each method once")
+        seen[value] = method
 
 
 def read_seeds(seeds: str | None, values: Values) -> list[int]:

@@ -1,7 +1,7 @@
 """Plans a grid of settings over several seeds, as trials that share stacks."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,17 @@ def plan_sweep(
         for seed in numbers:
             run = chosen.get("run", {}) | {"seed": seed}
             trials.append((label, make_config(chosen | {"run": run})))
-    if len({config.identity for _, config in trials}) < len(trials):
-        raise UserError("two of these settings are the same (for example 1 and 1.0); give each value once")
+    refuse_same([config for _, config in trials])
     top = folder or top_folder("sweep", [config for _, config in trials])
     return top, [
         (label, c, top / label.replace(" ", "_").replace("/", "-") / f"seed-{c.run.seed}") for label, c in trials
     ]
+
+
+def refuse_same(configs: Sequence[Config]) -> None:
+    """Refuse settings of which two are the same by value."""
+    if len({config.identity for config in configs}) < len(configs):
+        raise UserError("two of these settings are the same (for example 1 and 1.0); give each value once")
 
 
 def grid_of(values: dict[str, dict[str, Any]], command: str, all_share: Shared) -> list[tuple[str, str, list[Any]]]:

@@ -12,7 +12,7 @@ from moonfed.core.errors import RunFailed, UserError
 from moonfed.experiments.compare import read_seeds, top_folder
 from moonfed.experiments.execute import execute
 from moonfed.experiments.search import Choice, Plan, Results, Stage, choose, estimate, plan_search, stages
-from moonfed.experiments.sweep import Shared, grid_of
+from moonfed.experiments.sweep import Shared, grid_of, refuse_same
 from moonfed.training.accuracy import accuracy, rounds_averaged
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import SECTIONS, Config, flag_of, make_config
@@ -79,6 +79,7 @@ def plan_tune(seeds: str | None, values: Values, budget: int, folder: Path | Non
     points = itertools.product(*(found for _, _, found in grid))
     settings = [_setting(asked, [(s, n, v) for (s, n, _), v in zip(grid, point, strict=True)]) for point in points]
     configs = [setting.config(0) for setting in settings]
+    refuse_same(configs)
     default = next((i for i, c in enumerate(configs) if c == _without(asked, grid)), 0)
     plan = plan_search(len(settings), read_seeds(seeds or DEFAULT_SEEDS, {}), budget, default)
     return Search(asked, settings, plan, budget, folder or top_folder("tune", configs))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from moonfed.core.errors import UserError, unknown
 from moonfed.core.rules import Aggregator, Algorithm, Preset, ServerOptimizer, settings_of
+from moonfed.core.types import MAX_NUMBER
 
 RuleOptions = dict[str, Any]
 
@@ -137,6 +138,8 @@ def _check_option(name: str, field: Any, value: Any) -> Any:
         raise unknown(f"{name}.{field.name}", value, choices)
     if kind is float and not (float("-inf") < value < float("inf")):
         raise UserError(f"{name}.{field.name} needs a finite number, got {value}; set it with {flag}")
+    if kind is float and abs(value) > MAX_NUMBER:
+        raise UserError(f"{name}.{field.name} needs a value <= {MAX_NUMBER:g}, got {value}; set it with {flag}")
     for key, bound in limits.items():
         if bound is not None and not SIGNS[key][1](float(value), float(bound)):
             raise UserError(

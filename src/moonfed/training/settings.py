@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic_core import PydanticCustomError
 
 from moonfed.core.errors import UserError
+from moonfed.core.types import MAX_NUMBER
 from moonfed.data import DATASETS, NATURAL_DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.data.readers import ReaderOptions, dataset_name
@@ -28,7 +29,8 @@ class Section(BaseModel):
 
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
+NonNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 
 
 class DataSettings(Section):
@@ -41,7 +43,9 @@ class DataSettings(Section):
         "dirichlet",
     )
     parties: Count = Field(10, description="number of parties")
-    beta: float = Field(0.5, description="concentration of the Dirichlet distribution; smaller is more skewed")
+    beta: Annotated[float, Field(le=MAX_NUMBER)] = Field(
+        0.5, description="concentration of the Dirichlet distribution; smaller is more skewed"
+    )
     classes_per_party: Count = Field(2, description="classes a party holds (partition shards)")
     floor: Count = Field(10, description="minimum number of rows per party; a split below it is redrawn")
     partition_seed: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
@@ -147,10 +151,8 @@ class TrainSettings(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.9, description="momentum of local SGD; buffers are reset every round except in solo and centralised"
     )
-    weight_decay: Annotated[float, Field(ge=0)] = Field(1e-5, description="weight decay on every parameter")
-    max_grad_norm: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="clip gradients to this norm before each step; 0: never"
-    )
+    weight_decay: NonNegative = Field(1e-5, description="weight decay on every parameter")
+    max_grad_norm: NonNegative = Field(0.0, description="clip gradients to this norm before each step; 0: never")
 
 
 class CohortSettings(Section):

@@ -19,6 +19,7 @@ from moonfed.training.cohort import Cohorts
 from moonfed.training.network import NetSpec, build, net_spec
 from moonfed.training.registry import ALGORITHMS, make_algorithm
 from moonfed.training.resolve import ResolvedConfig
+from moonfed.training.settings import DataSettings
 from moonfed.training.validation_rows import evaluated_on, hold_out
 
 
@@ -121,6 +122,12 @@ def split_rows(config: ResolvedConfig, data: Dataset) -> list[Rows]:
     if settings.parties > len(labels):
         raise UserError(
             f"{settings.parties} parties need at least as many rows, the data has {len(labels)}; use fewer --parties"
+        )
+    default = DataSettings.model_fields["classes_per_party"].default
+    if settings.partition != "shards" and settings.classes_per_party != default:
+        raise UserError(
+            f"--classes-per-party {settings.classes_per_party} is for --partition shards, the partition is "
+            f"{settings.partition}; omit it, or use --partition shards"
         )
     floor = 1 if settings.partition == "natural" else settings.floor
     split = Split(settings.parties, settings.beta, settings.classes_per_party, floor, settings.partition_seed, party)

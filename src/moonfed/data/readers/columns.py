@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from moonfed.core.errors import UserError, unknown
-from moonfed.data.readers.npz import MAX_NUMBER
+from moonfed.core.types import MAX_NUMBER
 
 Cells = list[str | None]
 Columns = dict[str, Cells]

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from moonfed.core.errors import UserError, unknown
+from moonfed.core.types import MAX_NUMBER
 from moonfed.data.readers.limits import check_width
 from moonfed.data.readers.npz_archive import read_arrays
 from moonfed.data.readers.options import IMAGES, NUMBERS, ReaderOptions
 from moonfed.data.readers.raw_rows import RawRows
 
 Array = NDArray[Any]
-MAX_NUMBER = 1e38  # slightly less than the largest float32
 MAX_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)  # of Unicode; halves of characters, which are no text
 
 
