@@ -208,6 +208,18 @@ def test_an_assignment_without_section_name_and_value_is_refused(value: str, pla
         ("train: {lr: 0.1}", "is not TOML"),
         ("[train]\nlr = " + "[" * 3000, "is not TOML"),
         ("[train]\nlr = " + "9" * 5000, "is not TOML"),
+        ("[train]\nlr = " + "{a=" * 3000, "is not TOML"),
+        (
+            "[train]\nlr = '" + "x" * 10_000_000 + "'",
+            "has 10,000,015 bytes, a TOML file of settings has at most 30,000",
+        ),
+        ("a." * 14_000 + "b = 1", 'no section of settings "a"'),
+        ("[" + ".".join("a" * 5000) + "]", 'no section of settings "a"'),
+        ('[train]\n"a\\nb" = 1', 'no setting "a b" in [train]'),
+        ('[data]\ndataset = "a\\u0000b"', "no data set"),
+        ("[[train]]\nlr = 0.1", "train stands outside a section"),
+        ("[run]\nseed = 2020-01-01", "run.seed needs a whole number"),
+        ("[train]\nlr = 1e308", "train.lr needs a value <= 1e+38"),
     ],
 )
 def test_a_config_file_that_is_wrong_is_refused_with_what_is_wrong(text: str, line: str, place: Path) -> None:
@@ -221,6 +233,9 @@ def test_a_config_file_that_cannot_be_read_is_refused(place: Path) -> None:
     assert "Is a directory" in refuse(place, "run", "--config", str(place))
     (place / "binary.toml").write_bytes(bytes(range(256)))
     assert "is not TOML" in refuse(place, "run", "--config", "binary.toml")
+    with (place / "huge.toml").open("wb") as file:
+        file.truncate(2**40)
+    assert moonfed("run", "--config", "huge.toml").err.startswith("moonfed: huge.toml has 1,099,511,627,776 bytes")
 
 
 def test_more_parties_than_rows_are_refused(place: Path) -> None:

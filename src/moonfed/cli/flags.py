@@ -141,7 +141,7 @@ def _from_file(path: Path) -> Values:
         size = regular_size(path)
         if size > MAX_CONFIG_BYTES:
             raise UserError(f"{path} has {size:,} bytes, a TOML file of settings has at most {MAX_CONFIG_BYTES:,}")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; --config needs an existing TOML file") from None
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, a number or a nesting beyond all measure

@@ -1,6 +1,6 @@
 """Turns any torch.utils.data.Dataset into a data set."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from moonfed.core.errors import UserError
+from moonfed.core.files import short
 from moonfed.data.dataset import Dataset
 from moonfed.data.readers.assemble import assemble, log_summary
 from moonfed.data.readers.limits import ReadProgress
@@ -46,6 +47,12 @@ def from_torch(
 
 
 def _read(dataset: Any, party: Sequence[Any] | None, name: str, part: str) -> dict[str, NDArray[Any]]:
+    if isinstance(dataset, Mapping) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise UserError(
+            f"{name} needs len() and items by number, as a map-style torch data set, got {_type_of(dataset)}"
+        )
+    if party is not None and not isinstance(party, Iterable):
+        raise UserError(f"{name} needs a party for each of its {len(dataset)} items, got {_type_of(party)}")
     inputs: list[NDArray[Any]] = []
     labels: list[str] = []
     parties: list[str] = []
@@ -54,7 +61,7 @@ def _read(dataset: Any, party: Sequence[Any] | None, name: str, part: str) -> di
         item, place = dataset[row], f"{name} {part}item {row}"
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             raise UserError(f"{place} needs (input, label) or (input, label, party), got {_type_of(item)}")
-        inputs.append(_input_array(item[0]))
+        inputs.append(_input_array(item[0], place))
         labels.append(_as_text(item[1], place))
         if len(item) == 3:
             parties.append(_as_text(item[2], place))
@@ -75,9 +82,12 @@ def _read(dataset: Any, party: Sequence[Any] | None, name: str, part: str) -> di
     return arrays | ({"party": np.array(parties)} if parties else {})
 
 
-def _input_array(value: Any) -> NDArray[Any]:
+def _input_array(value: Any, place: str) -> NDArray[Any]:
     """Turn an input into an array, Pillow images into [channel, height, width]."""
-    array = as_array(value)
+    try:
+        array = as_array(value)
+    except (TypeError, ValueError, NotImplementedError) as error:  # lists of two lengths, sparse and meta tensors
+        raise UserError(f"{place} needs a dense array of numbers as input: {short(error)}") from None
     return array.transpose(2, 0, 1) if array.ndim == 3 and hasattr(value, "getbands") else array
 
 
