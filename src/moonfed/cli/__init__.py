@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -19,13 +21,23 @@ os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(user_cache_dir("moonfe
 
 
 def main() -> None:
-    """Load the commands, which takes a second or two, and run them; Ctrl-C meanwhile ends in a line."""
+    """Run the command line."""
+    with quiet_interrupts():
+        commands = import_module("moonfed.cli.main")
+    commands.main()
+
+
+@contextmanager
+def quiet_interrupts() -> Iterator[None]:
+    """Import something that may take a second or two; Ctrl-C meanwhile ends in a line."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # not where Ctrl-C is to be ignored
         signal.signal(signal.SIGINT, _stop)
-    commands = import_module("moonfed.cli.main")
-    signal.signal(signal.SIGINT, before)
-    commands.main()
+    try:
+        yield
+    finally:
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

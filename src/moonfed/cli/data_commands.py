@@ -16,19 +16,19 @@ from moonfed.cli.progress import messages_to, print_line, stderr
 from moonfed.core.errors import RunFailed, UserError, unknown
 from moonfed.data.catalog.monitor import TransferMonitor
 
-app = Commands(help="List, get and check data sets: moonfed data get cifar10")
+data = Commands(help="List, get and check data sets: moonfed data get cifar10")
 BUILT_IN = "digits"
 LINE_EVERY = 5.0  # seconds, where there is no terminal
 
 
-@app.callback(invoke_without_command=True)
+@data.callback(invoke_without_command=True)
 def top(context: typer.Context) -> None:
     """List, get and check data sets: moonfed data get cifar10."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-@app.command("list")
+@data.command("list")
 def list_sets(json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False) -> None:
     """List the data sets: how large they are, and whether they are here or where they come from."""
     from moonfed.report.listings import data_table
@@ -41,7 +41,7 @@ def list_sets(json: Annotated[bool, typer.Option("--json", help="print one JSON 
         print_table(data_table(found))
 
 
-@app.command()
+@data.command()
 def get(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="cifar10, flights, sentiment, ...; moonfed data list has them all")
@@ -65,7 +65,7 @@ def get(
     typer.echo(f"{name} {came}, from {receipt.source}, verified by {receipt.verified}: {receipt.path}")
 
 
-@app.command()
+@data.command()
 def check(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="one data set; default: all that are here")

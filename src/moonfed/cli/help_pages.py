@@ -9,6 +9,8 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperOption
 
+from moonfed.core.errors import nearest
+
 
 class Command(TyperCommand):
     """A command whose help shows a flag and its opposite as one name, and every default in one form."""
@@ -23,6 +25,9 @@ class Command(TyperCommand):
 class Commands(typer.Typer):
     """A group of commands with such help pages."""
 
+    def __init__(self, *, add_completion: bool = False, **options: Any) -> None:
+        super().__init__(add_completion=add_completion, **options)
+
     def command(self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **options: Any) -> Any:
         """Register a command."""
         return super().command(name, cls=cls, **options)
@@ -30,9 +35,11 @@ class Commands(typer.Typer):
 
 def usage_message(error: Any) -> str:
     """Say in one line what was wrong with the words of a command, and which help page to read."""
-    message = re.sub(r" \((Did you mean .*|Possible options: .*)\)$", r" \1", error.format_message())
-    message = re.sub(r"( Did you mean .*\?)\1$", r"\1", message)  # Typer and click both make the suggestion
     context = getattr(error, "ctx", None)
+    message = re.sub(r" \((Did you mean .*|Possible options: .*)\)$", r" \1", error.format_message())
+    if word := re.match(r"No such command '(.*?)'\.", message):  # Typer and click both suggest, each in its own way
+        near = nearest(word[1], context.command.commands) if context else None
+        message = word[0] + (f" Did you mean '{near}'?" if near else "")
     page = f"{context.command_path if context else 'moonfed'} --help"
     return f"{message} See {page}" if message.endswith("?") else f"{message.rstrip('.')}; see {page}"
 

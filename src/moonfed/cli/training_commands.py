@@ -1,0 +1,139 @@
+"""moonfed run, compare, sweep, partition and runs."""
+
+import json as encoding
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moonfed.cli.flags import Json, Out, Resume, Several, Values, with_settings
+from moonfed.cli.progress import messages_to, print_line, showing
+from moonfed.cli.run_summary import close, with_advice
+from moonfed.core.errors import RunFailed
+from moonfed.training.config import make_config
+
+
+@with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
+def run(given: Values, out: Out = None, resume: Resume = False, json: Json = False) -> None:
+    """Train one algorithm: moonfed run --algorithm moon --mu 5 --parties 10 --beta 0.5 --rounds 20 --seed 0."""
+    from moonfed.experiments.execute import execute
+    from moonfed.training.setup import set_up
+
+    settings = make_config(given)
+    with showing() as display:
+        ((_, record),) = execute(*set_up([settings]), [out], resume, [display])
+    close(record, json)
+
+
+@with_settings(("data", "model", "train", "cohort", "run"))
+def compare(
+    given: Values,
+    several: Several,
+    methods: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[METHODS]...",
+            help="moon, fedavg, moon:mu=5, moon+fedavgm:server_momentum=0.9, ...; default: those of the table "
+            "[compare] in the --config file",
+        ),
+    ] = None,
+) -> None:
+    """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
+    from moonfed.experiments.compare import compare_options, plan_comparison
+
+    chosen = compare_options(methods or [], several.seeds, given.pop("compare", {}))
+    folder, plan = plan_comparison(chosen.methods, chosen.seeds, given, several.out)
+    _run_together(folder, plan, several, "method", chosen.baseline)
+
+
+@with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
+def sweep(
+    given: Values,
+    several: Several,
+) -> None:
+    """Train one algorithm with every value of a grid, in shared stacks: moonfed sweep --mu 0.1,1,5,10 --seeds 0,1,2."""
+    from moonfed.experiments.sweep import plan_sweep
+
+    folder, plan = plan_sweep(several.seeds, given, several.out)
+    _run_together(folder, plan, several, "setting")
+
+
+def _run_together(
+    folder: Path, plan: list[tuple[str, Any, Path]], several: Several, kind: str, baseline: str | None = None
+) -> None:
+    """Run the trials of a plan and print one table of them."""
+    from moonfed.experiments.execute import execute
+    from moonfed.report.by_party import accuracy_by_party, party_table
+    from moonfed.report.methods import comparison
+    from moonfed.report.sections import accuracy_table
+    from moonfed.report.terminal import print_table
+    from moonfed.training.setup import set_up
+
+    names, settings, places = zip(*plan, strict=True)
+    with showing() as display:
+        outcomes = [record for _, record in execute(*set_up(settings, names), places, several.resume, [display])]
+    named = list(zip(names, outcomes, strict=True))
+    setting = comparison(named, baseline)
+    if several.json:
+        _print_json(setting.as_json()["methods"])
+    else:
+        print_table(accuracy_table(setting, folder.name, setting.title, kind))
+        if (parties := party_table(accuracy_by_party(named))) is not None:
+            print_table(parties)
+        typer.echo(f"runs: {folder}/{kind.upper()}/seed-N")
+    for outcome in outcomes:
+        if outcome.failure is not None:
+            raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
+    if not all(outcome.finished for outcome in outcomes):
+        raise RunFailed(f"stopped early, saved in {folder}; continue with --resume")
+
+
+@with_settings(("data",))
+def partition(
+    given: Values,
+    seed: Annotated[str | None, typer.Option("--seed", help="seed of the split (default 0)", metavar="VALUE")] = None,
+    json: Json = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="draw the heat map of classes and parties: .png, .svg, .pdf")
+    ] = None,
+) -> None:
+    """Split the rows between parties and show who holds what."""
+    from moonfed.report.heatmap import draw_heatmap
+    from moonfed.report.listings import partition_table
+    from moonfed.report.terminal import print_table
+    from moonfed.training.split_summary import describe_split
+
+    if seed is not None:
+        given.setdefault("run", {})["seed"] = seed
+    settings = make_config(given)
+    with messages_to(print_line):
+        split = describe_split(settings)
+    if plot is not None:
+        draw_heatmap(split, plot)
+    if json:
+        _print_json(split)
+    else:
+        print_table(partition_table(split))
+        if plot is not None:
+            typer.echo(f"drawn to {plot}")
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="where to look")] = Path("runs"), json: Json = False
+) -> None:
+    """List the runs in a folder: accuracy, progress, and whether they can be resumed."""
+    from moonfed.report.listings import runs_table
+    from moonfed.report.terminal import print_table
+    from moonfed.storage.run_record import list_runs
+
+    found = list_runs(folder)
+    if json:
+        _print_json(found)
+    elif found:
+        print_table(runs_table(found))
+    else:
+        typer.echo(f"no runs in {folder} yet; start one with: moonfed run")
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(encoding.dumps(value, indent=2, allow_nan=False))
