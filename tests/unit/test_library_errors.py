@@ -14,7 +14,7 @@ from torch import nn
 
 import moonfed as library
 from moonfed import Callback, compare, export, fit, moon, partition
-from moonfed.api.keywords import by_keyword
+from moonfed.api.keywords import ARGUMENTS, by_keyword
 from moonfed.core.errors import UserError
 from moonfed.training.config import SECTIONS, flag_of
 from moonfed.training.registry import ALGORITHMS
@@ -51,6 +51,25 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no callback": ({"callbacks": [3]}, "a callback is a function of a round's record, or a Callback object, got 3"),
     "a callback's class": ({"callbacks": [Callback]}, "a callback is a function of a round's record, or a Callback"),
 }
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("round", "rounds"), ("seed_", "seeds"), ("epoch", "epochs"), ("party_", "party"), ("learning", None)],
+)
+def test_an_unknown_keyword_gets_the_suggestion_that_fits(typed: str, meant: str | None) -> None:
+    given: dict[str, Any] = {typed: 3}
+    with pytest.raises(UserError) as caught:
+        fit("mlp", **SHORT | given)
+    hint = f"did you mean {meant}? " if meant else ""
+    assert str(caught.value).startswith(f'no setting "{typed}"; {hint}known: algorithm, ')
+
+
+def test_what_fit_and_compare_take_by_name_is_what_can_be_suggested() -> None:
+    for function in (fit, compare):
+        own = {name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind != 4}
+        assert own - set(ARGUMENTS) == set()
+    assert set(ARGUMENTS) <= {*inspect.signature(fit).parameters, *inspect.signature(compare).parameters}
 
 
 @pytest.mark.parametrize("case", REFUSED)

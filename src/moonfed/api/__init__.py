@@ -1,6 +1,7 @@
 """The package as a library: what moonfed/__init__.py offers. The algorithms' functions come from the registry."""
 
-from moonfed.api.algorithm_functions import FUNCTIONS
+from moonfed.api import algorithm_names
+from moonfed.api.algorithm_names import *  # noqa: F403 (its __all__ is the list of algorithms)
 from moonfed.api.classifier import Classifier
 from moonfed.api.export import export
 from moonfed.api.fit import compare, fit
@@ -11,8 +12,6 @@ from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.rules import Aggregator, Algorithm, LocalRule, ServerOptimizer
 from moonfed.data.dataset import Dataset
 from moonfed.training.callbacks import Callback
-
-globals().update(FUNCTIONS)
 
 __all__ = [
     "Aggregator",
@@ -35,4 +34,4 @@ __all__ = [
     "partition",
     "predict",
 ]
-__all__ += sorted(FUNCTIONS)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ += algorithm_names.__all__

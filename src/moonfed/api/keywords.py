@@ -57,6 +57,9 @@ class Settings(TypedDict, total=False):
     tensorboard: bool
 
 
+# What fit and compare take by name beside the settings.
+ARGUMENTS = ("encoder", "data", "algorithm", "algorithms", "parties", "rounds", "seeds", "out", "callbacks")
+ARGUMENTS += ("test", "resume", "progress")
 # Settings of the command line that are arguments with another name here.
 RENAMED = {"model": "encoder", "dataset": "data", "path": "data", "seed": "seeds", "name": "algorithm"}
 
@@ -71,7 +74,7 @@ def check_keywords(settings: Mapping[str, Any]) -> None:
             maker = "moon" if "moon" in owners[name] else owners[name][0].replace("-", "_")
             raise UserError(f"{name} is a setting of the algorithm; use algorithm=moonfed.{maker}({name}={value!r})")
         if name not in Settings.__annotations__:
-            raise unknown("setting", name, Settings.__annotations__)
+            raise unknown("setting", name, (*ARGUMENTS, *Settings.__annotations__))
 
 
 def config_of(algorithm: dict[str, Any], values: Mapping[str, Any]) -> Config:
@@ -112,6 +115,7 @@ def _keywords() -> dict[str, str]:
     for section, model in SECTIONS.items():
         for name in model.model_fields:
             on, *off = flag_of(section, name).split("/")
-            found |= {on: name} | dict.fromkeys(off, f"{name}=False")
+            found |= {on: f"{name}=True" if model.model_fields[name].annotation is bool else name}
+            found |= dict.fromkeys(off, f"{name}=False")
     found |= {setting_flag(owner, name): name for name, owners in all_settings().items() for owner, _ in owners}
     return found | {"--model": "encoder", "--data": "data", "--dataset": "data", "--algorithm": "algorithm"}
