@@ -10,6 +10,7 @@ from commands import QUICK, Attempt, moonfed, rows
 
 from moonfed.data import DATASETS
 from moonfed.data.catalog.digits import digits
+from moonfed.experiments.search import Results, choose, plan_search
 
 SHORT = [*QUICK, "--rounds", "2"]
 
@@ -74,6 +75,40 @@ def test_without_a_list_the_published_candidates_are_searched_but_for_what_is_fi
     assert [item["setting"] for item in found["settings"]] == ["mu=0.1", "mu=1", "mu=5", "mu=10"]
 
 
+@pytest.mark.parametrize("order", ["0.1,1,5", "5,1,0.1"])
+@pytest.mark.parametrize("seeds", ["0", "0-2"])
+def test_at_a_tie_table_verdict_and_next_command_name_the_same_setting(place, order, seeds):
+    """MOON's first round is FedAvg's, whatever mu is: after one round all settings tie."""
+    answer = moonfed("tune", "--mu", order, *QUICK, "--rounds", "1", "--seeds", seeds)
+    assert answer.code == 0, answer.err
+    first, second, third = order.split(",")
+    table = [line.split()[0] for line in answer.out.splitlines() if line.startswith(" mu=")]
+    assert table == [f"mu={first}", f"mu={second}", f"mu={third}"]
+    assert f"mu={first} and mu={second} tie exactly, with " in answer.out
+    assert f"next: moonfed run --mu {first} " in answer.out
+
+
+def test_scores_in_another_order_tie_too():
+    """The sum of floats depends on their order; a mean that is exact does not."""
+    plan = plan_search(2, [0, 1, 2], budget=6)
+    scores: Results = {0: {0: 0.1, 1: 0.2, 2: 0.3}, 1: {0: 0.3, 1: 0.2, 2: 0.1}}
+    for results in (scores, {0: scores[1], 1: scores[0]}):
+        choice = choose(plan, results)
+        assert choice is not None
+        assert choice.best == 0
+
+
+def test_runs_says_which_accuracies_are_on_held_out_rows(place):
+    assert moonfed("tune", "--mu", "0.1,1", *SHORT, "--seeds", "0").code == 0
+    assert moonfed("run", *SHORT, "--out", "runs/plain").code == 0
+    listed = moonfed("runs")
+    held = [line.split()[-2] for line in listed.out.splitlines() if line.startswith(" runs/")]
+    assert held == ["test", "held-out", "held-out"]
+    assert "on held-out rows: a choice between settings, on test rows: a result" in " ".join(listed.out.split())
+    assert [run["accuracy_on"] for run in moonfed("runs", "--json").value] == held
+    assert "held-out" not in moonfed("runs", "runs/plain").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -86,6 +121,9 @@ def test_without_a_list_the_published_candidates_are_searched_but_for_what_is_fi
         (["--validation", "1.5"], "data.validation needs a value < 1"),
         (["--mu", "1,x"], "moon.mu needs a number"),
         (["--mu", "1,1"], "needs each value once"),
+        (["--mu", "1,1.0"], "two of these settings are the same (for example 1 and 1.0); give each value once"),
+        (["--mu", "1"], "tune has nothing to choose: mu has one value, 1; give several, for example --mu 0.1,1,5,10"),
+        (["--algorithm", "fedprox", "--mu", "1"], "mu has one value, 1; give several, for example --mu 0.001,0.01,0.1"),
         (["--seeds", "a"], "--seeds needs whole numbers"),
     ],
 )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -45,7 +46,11 @@ def same(a: nn.Module, b: nn.Module) -> bool:
 TRAINS = {"moonfed.api.fit", "moonfed.api.sklearn_classifier"}  # examples that say how well training went
 MODULES = [
     pytest.param(name, marks=pytest.mark.trains) if name in TRAINS else name
-    for name in (module.name for module in pkgutil.iter_modules(api.__path__, "moonfed.api."))
+    for name in (
+        "moonfed.core.errors",
+        "moonfed.core.wording",
+        *(m.name for m in pkgutil.iter_modules(api.__path__, "moonfed.api.")),
+    )
 ]
 
 
@@ -176,6 +181,35 @@ def test_a_history_is_a_frame_and_a_plot_is_a_figure() -> None:
         both.plot("contrastive")
     assert repr(both).splitlines()[1].startswith("fedavg     ")
     assert repr(both["fedavg"]).startswith("<fedavg, 2 seeds: accuracy ")
+    run = both["fedavg"].runs[1]
+    assert repr(run) == f"<fedavg, seed 1: accuracy {run.accuracy:.1%} on the test rows after 2 rounds>"
+
+
+def cells(page: str) -> list[list[str]]:
+    """Read the table of a notebook's page; it must be well-formed."""
+    table = ElementTree.fromstring(f"<page>{page}</page>").find("table")
+    assert table is not None
+    return [["".join(cell.itertext()) for cell in row] for row in table.iter("tr")]
+
+
+def test_results_show_themselves_in_a_notebook(tmp_path: Path) -> None:
+    name = "<b>mine</b> & 'moon'"
+    both = compare({name: moon(mu=5), "fedavg": fedavg()}, "mlp", "digits", seeds=[0, 1], **SHORT)
+    page: Any = vars(type(both))["_repr_html_"](both)
+    assert "<b>" not in page
+    head, first, second = cells(page)
+    assert head == ["method", "accuracy", "standard deviation", "final accuracy", "seeds"]
+    assert first[:2] == [name, f"{both[name].accuracy:.1%}"]
+    assert second[0] == "fedavg"
+    assert "on the test rows" in page
+    result = fit("mlp", "digits", seeds=[3, 4], out=tmp_path / "a&b", **SHORT)
+    page = vars(type(result))["_repr_html_"](result)
+    head, first, second = cells(page)
+    assert head == ["seed", "accuracy", "final accuracy", "rounds", "folder"]
+    accuracies = [f"{result.runs[0].accuracy:.1%}", f"{result.runs[0].final_accuracy:.1%}"]
+    assert first == ["3", *accuracies, "2", str(tmp_path / "a&b" / "seed-3")]
+    run: Any = result.runs[1]
+    assert [row[0] for row in cells(vars(type(run))["_repr_html_"](run))] == ["seed", "4"]
 
 
 def test_without_pandas_there_is_a_line_and_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

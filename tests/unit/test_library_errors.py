@@ -42,6 +42,8 @@ FLAG = re.compile(r"(?<![\w-])--[a-z]")
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a value out of range": ({"lr": -1}, "lr needs a value > 0.0, got -1"),
     "another kind of value": ({"lr": "x"}, "lr needs a number, got 'x'"),
+    "a value that is not listed": ({"engine": "x"}, 'no engine "x"; known: auto, sequential, stacked'),
+    "a seed out of range": ({"seeds": -1}, "seeds needs a value >= 0, got -1"),
     "a setting of the algorithm": ({"mu": 2}, "mu is a setting of the algorithm; use algorithm=moonfed.moon.mu=2."),
     "the flag's word for the encoder": ({"model": "cnn"}, "no setting model; use encoder='cnn'"),
     "a setting of own data": ({"label": "x"}, "label is about your own data; name it with data PATH"),
@@ -79,6 +81,16 @@ def test_errors_name_keywords_and_no_flags(case: str) -> None:
         fit("mlp", **SHORT | given)
     assert re.match(said, str(caught.value))
     assert not FLAG.search(str(caught.value))
+
+
+def test_short_names_get_suggestions_too() -> None:
+    with pytest.raises(UserError, match=r'^no setting "nu" of moon; did you mean mu\? known: mu, negatives'):
+        moon(nu=3)  # pyright: ignore[reportCallIssue]
+
+
+def test_a_classifier_needs_parties() -> None:
+    with pytest.raises(ValueError, match=r"^parties needs a value >= 1, got 0"):
+        library.MoonClassifier(parties=0).fit(X, Y)
 
 
 def test_every_flag_has_a_keyword() -> None:

@@ -100,11 +100,14 @@ def by_keyword(message: str) -> str:
 
     >>> by_keyword("train.lr needs a value > 0, got -1; set it with --lr")
     'lr needs a value > 0, got -1'
+    >>> by_keyword('no run.engine "fast"; known: auto, sequential, stacked')
+    'no engine "fast"; known: auto, sequential, stacked'
     >>> by_keyword("party 3 has 7 rows, fewer than a batch of 16; use --batch 7 or smaller, or --floor 16")
     'party 3 has 7 rows, fewer than a batch of 16; use batch 7 or smaller, or floor 16'
     """
-    sections = "|".join(SECTIONS)
-    message = re.sub(rf"^(?:(?:{sections})\.)?(.*); set it with --[\w.-]+$", r"\1", message)
+    message = re.sub(r"; set it with --[\w.-]+$", "", message)
+    place = rf"^(no )?(?:{'|'.join(SECTIONS)})\.(\w+)"  # train.lr needs ..., no run.engine "x"
+    message = re.sub(place, lambda found: f"{found[1] or ''}{RENAMED.get(found[2], found[2])}", message)
     return re.sub(r"(?<![\w-])--[a-z][\w.-]*\w", lambda flag: _keywords().get(flag[0], flag[0]), message)
 
 

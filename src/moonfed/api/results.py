@@ -1,8 +1,8 @@
 """What came of a run: the model, its accuracy, its history."""
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from moonfed.api.classifier import Classifier
 from moonfed.core.errors import UserError
-from moonfed.training.accuracy import accuracy
+from moonfed.core.wording import counted
+from moonfed.report.blocks import Table
+from moonfed.report.table_formats import as_html
+from moonfed.training.accuracy import accuracy, rounds_averaged
 from moonfed.training.config import Config
 from moonfed.training.records import RoundRecord
 
@@ -19,16 +22,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """One trial: a method with a seed."""
 
     method: str
     seed: int
-    config: Config = field(repr=False)
-    rows: list[RoundRecord] = field(repr=False)  # one a round
-    evaluation: Mapping[str, Any] = field(repr=False)  # accuracy by class and party, confusion of classes
-    models: Mapping[str, Classifier] = field(repr=False)  # the global one, or one a party where each has its own
+    config: Config
+    rows: list[RoundRecord]  # one a round
+    evaluation: Mapping[str, Any]  # accuracy by class and party, confusion of classes
+    models: Mapping[str, Classifier]  # the global one, or one a party where each has its own
     folder: Path | None = None
 
     @property
@@ -60,8 +63,16 @@ class Run:
         found = self.evaluation.get("accuracy_by_party", self.evaluation.get("accuracy_at_party"))
         return {str(party): value for party, value in enumerate(found or [])}
 
+    def __repr__(self) -> str:
+        after = f"on {self.config.data.judged_on} after {counted(len(self.rows), 'round')}"
+        return f"<{self.method}, seed {self.seed}: accuracy {self.accuracy:.1%} {after}>"
 
-@dataclass(frozen=True)
+    def _repr_html_(self) -> str:
+        """Show a small table in a notebook."""
+        return _as_table([self], self.method)
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """A method over its seeds; with several, accuracies are means and the model is the first seed's."""
 
@@ -122,8 +133,12 @@ class Result:
         spread = f" ± {self.std:.1%}" if several else ""
         return f"<{first.method}, {seeds}: accuracy {self.accuracy:.1%}{spread} on {first.config.data.judged_on}>"
 
+    def _repr_html_(self) -> str:
+        """Show a small table in a notebook, a line per seed."""
+        return _as_table(self.runs, repr(self)[1:-1])
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Several methods over the same seeds, splits and batches."""
 
@@ -149,10 +164,43 @@ class Comparison:
     def __repr__(self) -> str:
         wide = max(map(len, self.results))
         lines = [
-            f"{name:{wide}}  {result.accuracy:6.1%} ± {result.std:.1%}  ({len(result.runs)} seeds)"
+            f"{name:{wide}}  {result.accuracy:6.1%} ± {result.std:.1%}  ({counted(len(result.runs), 'seed')})"
             for name, result in self.results.items()
         ]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Show a small table in a notebook, a line per method."""
+        columns = ["method", "accuracy", "standard deviation", "final accuracy", "seeds"]
+        rows = [
+            [
+                name,
+                f"{result.accuracy:.1%}",
+                f"{result.std:.1%}" if len(result.runs) > 1 else "",
+                f"{result.final_accuracy:.1%}",
+                str(len(result.runs)),
+            ]
+            for name, result in self.results.items()
+        ]
+        return as_html(Table("comparison", "", columns, rows, note=_note(next(iter(self.results.values())).runs[0])))
+
+
+def _as_table(runs: Sequence[Run], caption: str) -> str:
+    """Render runs as a small HTML table."""
+    columns = ["seed", "accuracy", "final accuracy", "rounds"]
+    columns += ["folder"] if any(run.folder is not None for run in runs) else []
+    rows = [
+        [str(run.seed), f"{run.accuracy:.1%}", f"{run.final_accuracy:.1%}", str(len(run.rows)), str(run.folder)]
+        for run in runs
+    ]
+    rows = [row[: len(columns)] for row in rows]
+    return as_html(Table("runs", caption, columns, rows, "rrrrl"[: len(columns)], note=_note(runs[0])))
+
+
+def _note(run: Run) -> str:
+    averaged = rounds_averaged(sum(row["accuracy"] is not None for row in run.rows))
+    window = f"mean of the last {averaged} evaluated rounds" if averaged > 1 else "last round"
+    return f"accuracy: {window}, on {run.config.data.judged_on}"
 
 
 def frame(rows: list[RoundRecord]) -> "DataFrame":

@@ -138,6 +138,8 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise UserError(f"party needs one value for each of the {rows} rows, got the shape {given.shape}")
             names, whose = np.unique(given, return_inverse=True)
             return [str(name) for name in names], whose.astype(np.int64)
+        if self.parties < 1:
+            raise UserError(f"parties needs a value >= 1, got {self.parties}")
         count = max(1, min(self.parties, rows // ROOM))
         floor = max(1, min(ROOM, rows // (4 * count)))
         parts = partition(self.partition, labels, Split(count, self.beta, min(2, len(self.classes_)), floor, seed))

@@ -10,6 +10,7 @@ import typer
 from moonfed.cli.flags import Json
 from moonfed.cli.progress import messages_to, stderr
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.core.wording import counted
 from moonfed.engines.devices import DEVICE_KINDS
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def bench_table(measured: "BenchResult") -> "Table":
     from moonfed.report.blocks import Table
 
     machine = measured.machine
-    caption = f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}"
+    caption = f"{machine['device']}, {counted(machine['threads'], 'thread')}, torch {machine['torch']}"
     columns = ["way", "precision", "algorithm", "augmented", "trials", "lanes"]
     columns += ["us per party-step", "times eager, in turn", "s per round and trial"]
     rows: list[list[str]] = []

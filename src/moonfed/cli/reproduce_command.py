@@ -10,6 +10,7 @@ import typer
 from moonfed.cli.flags import Json
 from moonfed.cli.progress import messages_to, print_line, showing, working
 from moonfed.core.errors import RunFailed, UserError, unknown
+from moonfed.core.wording import counted
 from moonfed.engines.devices import DEVICE_HELP
 
 RESULT = "result.json"
@@ -77,7 +78,7 @@ def _reproduce(
         raise RunFailed(f"stopped early, saved in {options.out}; run the same command to continue")
     failed = sum(has_failed(place) for place in required_trials(chosen, options))
     if failed:
-        raise RunFailed(f"{failed} trials diverged to non-finite numbers; their rows are marked as failed")
+        raise RunFailed(f"{counted(failed, 'trial')} diverged to non-finite numbers; the rows are marked as failed")
 
 
 def _options(out: Path | None, scale: str, seeds: str | None, splits: str, run: dict[str, Any]) -> Any:

@@ -39,5 +39,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         if longer or shorter:
             return (longer or shorter)[0]
     lowered = {other.lower(): other for other in names}
-    near = get_close_matches(word, list(lowered), n=1, cutoff=0.6)
+    near = get_close_matches(word, list(lowered), n=1, cutoff=0.6 if len(word) > 3 else 0.5)
     return lowered[near[0]] if near else None

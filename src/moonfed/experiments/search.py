@@ -5,11 +5,13 @@ seeds that select the two finalists are not the seeds that compare them, so the 
 biased by the selection. Every trial runs for all its rounds: short trials would favour settings that start fast.
 """
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import generator
+from moonfed.core.wording import counted
 from moonfed.experiments.statistics import BETTER, Interval, interval, paired, verdict
 
 FINALISTS = 2
@@ -61,8 +63,9 @@ def plan_search(settings: int, seeds: Sequence[int], budget: int, default: int =
     width = max((w for w in range(FINALISTS + 1, settings + 1) if final + sum(_halved(w)) <= budget), default=0)
     if not width:
         least = final + sum(_halved(FINALISTS + 1))
+        each = counted(len(seeds), "seed")
         raise UserError(
-            f"a budget of {budget} trials is too small: two finalists with {len(seeds)} seeds each take {final}, and "
+            f"a budget of {counted(budget, 'trial')} is too small: two finalists with {each} each take {final}, and "
             f"selecting them at least {least - final}; use --budget {least} or more, or fewer --seeds"
         )
     sample = [default, *(int(i) for i in generator(seeds[0], "tune").permutation(settings) if i != default)][:width]
@@ -115,4 +118,4 @@ def _scores(found: Mapping[int, float | None], seeds: Sequence[int]) -> dict[int
 def _mean(found: Mapping[int, float | None], seeds: Sequence[int] | None = None) -> float:
     """Mean over some seeds; a setting with a failed run ranks last."""
     scores = _scores(found, list(found) if seeds is None else seeds)
-    return sum(scores.values()) / len(scores) if scores else float("-inf")
+    return statistics.fmean(scores.values()) if scores else float("-inf")  # exact: equal scores tie in any order

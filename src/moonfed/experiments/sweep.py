@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
+from moonfed.core.wording import counted
 from moonfed.experiments.compare import read_seeds, top_folder
 from moonfed.training.config import Config, flag_of, make_config
 from moonfed.training.settings import OWN
@@ -31,9 +32,8 @@ def plan_sweep(
         )
     points = list(itertools.product(*(found for _, _, found in grid)))
     if len(points) * len(numbers) > MAX_TRIALS:
-        raise UserError(
-            f"{len(points)} settings times {len(numbers)} seeds are more than {MAX_TRIALS} trials; reduce either"
-        )
+        product = f"{counted(len(points), 'setting')} times {counted(len(numbers), 'seed')}"
+        raise UserError(f"{product} are more than {MAX_TRIALS} trials; reduce either")
     trials: list[tuple[str, Config]] = []
     for point in points:
         chosen = {section: dict(entries) for section, entries in values.items()}

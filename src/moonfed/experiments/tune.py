@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import RunFailed, UserError
+from moonfed.core.wording import counted, signed
 from moonfed.experiments.compare import read_seeds, top_folder
 from moonfed.experiments.execute import execute
 from moonfed.experiments.search import Choice, Plan, Results, Stage, choose, estimate, plan_search, stages
@@ -16,6 +17,7 @@ from moonfed.experiments.sweep import Shared, grid_of, refuse_same
 from moonfed.training.accuracy import accuracy, rounds_averaged
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import SECTIONS, Config, flag_of, make_config
+from moonfed.training.registry import setting_flag
 from moonfed.training.setup import set_up
 
 logger = logging.getLogger(__name__)
@@ -81,6 +83,8 @@ def plan_tune(seeds: str | None, values: Values, budget: int, folder: Path | Non
     configs = [setting.config(0) for setting in settings]
     refuse_same(configs)
     default = next((i for i, c in enumerate(configs) if c == _without(asked, grid)), 0)
+    if len({config.identity for config in configs}) < len(configs):
+        raise UserError("two of these settings are the same (for example 1 and 1.0); give each value once")
     plan = plan_search(len(settings), read_seeds(seeds or DEFAULT_SEEDS, {}), budget, default)
     return Search(asked, settings, plan, budget, folder or top_folder("tune", configs))
 
@@ -88,9 +92,17 @@ def plan_tune(seeds: str | None, values: Values, budget: int, folder: Path | Non
 def _default_grid(asked: Values) -> list[tuple[str, str, list[Any]]]:
     """The default candidates of an algorithm, without the settings that are already fixed."""
     name = asked.get("algorithm", {}).get("name", SECTIONS["algorithm"].model_fields["name"].default)
+    defaults = DEFAULT_GRIDS.get(name, {})
+    main = next(iter(defaults.get("algorithm", {})), None)
+    if main in asked.get("algorithm", {}):
+        several = ",".join(f"{value:g}" for value in defaults["algorithm"][main])
+        raise UserError(
+            f"tune has nothing to choose: {main} has one value, {asked['algorithm'][main]}; give several, for example "
+            f"{setting_flag(name, main)} {several}, or several values of another setting"
+        )
     candidates = {
         section: {k: v for k, v in entries.items() if k not in asked.get(section, {})}
-        for section, entries in DEFAULT_GRIDS.get(name, {}).items()
+        for section, entries in defaults.items()
     }
     grid = grid_of(candidates, "tune", SHARED)
     if not grid:
@@ -133,8 +145,8 @@ def run_search(search: Search, callbacks: Sequence[Callback] = ()) -> Results:
 
 def _describe_stage(stage: Stage, number: int, of: int) -> str:
     what = "each with every seed" if of == 1 else "final comparison" if stage.final else "the better half continues"
-    seeds = f"seed {stage.seeds[0]}" if len(stage.seeds) == 1 else f"{len(stage.seeds)} seeds"
-    return f"stage {number} of {of}: {len(stage.settings)} settings, {seeds}; {what}"
+    seeds = f"seed {stage.seeds[0]}" if len(stage.seeds) == 1 else counted(len(stage.seeds), "seed")
+    return f"stage {number} of {of}: {counted(len(stage.settings), 'setting')}, {seeds}; {what}"
 
 
 def _stacks(search: Search, stage: Stage) -> list[list[tuple[int, int]]]:
@@ -154,6 +166,7 @@ def result_of(search: Search, results: Results) -> dict[str, Any]:
     best = search.settings[choice.best]
     config = best.config(0)
     return {
+        "best": best.label,
         "chosen": {name: value for (_, name), value in best.point.items()},
         "conclusion": conclusion(search, choice),
         "distinguishable": choice.distinguishable,
@@ -200,12 +213,14 @@ def conclusion(search: Search, choice: Choice) -> str:
     if choice.runner_up is None or gap is None:
         return f"{best} is the only setting that completed"
     second = search.settings[choice.runner_up].label
-    points = f"{100 * gap.mean:+.1f} points"
+    if gap.low == gap.high == 0 or (gap.low is None and gap.mean == 0):
+        return f"{best} and {second} tie exactly, with {counted(n, 'seed')}; {best} comes first in the grid"
+    points = f"{signed(100 * gap.mean)} points"
     if gap.low is None or gap.high is None:
         return f"{best} over {second}: {points} with one seed, which gives no measure of certainty"
     if choice.degenerate:
         return f"{best} over {second}: {points} with either of two seeds, which gives no measure of certainty"
-    spread = f"{points}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f}, {n} seeds"
+    spread = f"{points}, 95 % interval {signed(100 * gap.low)} to {signed(100 * gap.high)}, {counted(n, 'seed')}"
     if choice.distinguishable:
         return f"{best} is better than {second}, the runner-up: {spread}"
     return f"{best} and {second}, the runner-up, are statistically indistinguishable: {spread}; either will do"

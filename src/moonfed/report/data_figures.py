@@ -5,6 +5,7 @@ import statistics
 from functools import lru_cache
 
 from moonfed.core.errors import UserError
+from moonfed.core.wording import counted
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import ReaderOptions, read_dataset
 from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Section
@@ -40,7 +41,8 @@ def split_section(setting: Setting, name: str) -> Section:
         except UserError as error:
             return Section(title, [Paragraph(f"Not plotted: {error}.", warning=True)], 3)
         sizes = split["sizes"]
-        counts = f"{len(sizes)} parties hold {min(sizes)} to {max(sizes)} of {sum(sizes)} rows"
+        holders = counted(len(sizes), "party holds", "parties hold")
+        counts = f"{holders} {min(sizes)} to {max(sizes)} of {sum(sizes)} rows"
         caption = f"Split {seed}: {counts}, {statistics.fmean(sizes):.0f} on average. Darker is more."
         alt = f"Rows of each class at each party, split seed {seed}: {counts}."
         plots.append(Plot(f"{name}-split-{seed}", heatmap(split, SIZE[0]), alt, caption))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from moonfed.core.wording import counted
 from moonfed.report.blocks import Table
 
 MAX_CLASS_COLUMNS = 20
@@ -11,14 +12,14 @@ MAX_CLASS_COLUMNS = 20
 def partition_table(split: dict[str, Any]) -> Table:
     """Rows of each class at each party; with many classes, only the largest class of each party."""
     seed = "" if split["partition"] == "natural" else f", split seed {split['seed']}"
-    caption = f"{split['dataset']}, {split['rows']} rows, {split['partition']}{seed}"
+    caption = f"{split['dataset']}, {counted(split['rows'], 'row')}, {split['partition']}{seed}"
     classes = split.get("class_names") or [str(k) for k in range(len(split["class_counts"][0]))]
     parties = split.get("party_names") or [str(k) for k in range(len(split["sizes"]))]
     note = (
         f"rows per party: mean {split['mean']:.1f}, standard deviation {split['std']:.1f}, "
         f"from {min(split['sizes'])} to {max(split['sizes'])}"
     )
-    counted = list(zip(parties, split["sizes"], split["class_counts"], strict=True))
+    lines = list(zip(parties, split["sizes"], split["class_counts"], strict=True))
     if len(classes) > MAX_CLASS_COLUMNS:
         columns = ["party", "rows", "classes present", "largest class"]
         rows = [
@@ -26,13 +27,13 @@ def partition_table(split: dict[str, Any]) -> Table:
                 name,
                 str(size),
                 str(sum(n > 0 for n in counts)),
-                f"{classes[counts.index(max(counts))]} ({max(counts)} rows)",
+                f"{classes[counts.index(max(counts))]} ({counted(max(counts), 'row')})",
             ]
-            for name, size, counts in counted
+            for name, size, counts in lines
         ]
     else:
         columns = ["party", "rows", *classes]
-        rows = [[name, str(size), *(str(n) if n else "·" for n in counts)] for name, size, counts in counted]
+        rows = [[name, str(size), *(str(n) if n else "·" for n in counts)] for name, size, counts in lines]
     align = ("l" if split.get("party_names") else "r") + "r" * (len(columns) - 1)
     return Table("partition", caption, columns, rows, align, note=note)
 
@@ -47,13 +48,16 @@ def runs_table(runs: Sequence[dict[str, Any]]) -> Table:
             str(run.get("seed", "")),
             f"{run['rounds']}/{run['rounds_requested']}" if "rounds" in run else "",
             *("" if run.get(key) is None else f"{run[key]:.1%}" for key in ("accuracy", "final_accuracy")),
+            run.get("accuracy_on", ""),
             run["state"],
         ]
         for run in runs
     ]
-    columns = ["folder", "algorithm", "data", "seed", "rounds", "accuracy", "final accuracy", "state"]
+    columns = ["folder", "algorithm", "data", "seed", "rounds", "accuracy", "final accuracy", "on", "state"]
     note = "accuracy: mean of the last quarter of the evaluated rounds, at most ten; final accuracy: the last one"
-    return Table("runs", "", columns, rows, "lllrrrrl", note=note)
+    if len({run["accuracy_on"] for run in runs if "accuracy_on" in run}) > 1:
+        note += "; on held-out rows: a choice between settings, on test rows: a result"
+    return Table("runs", "", columns, rows, "lllrrrrll", note=note)
 
 
 def data_table(datasets: Sequence[dict[str, Any]]) -> Table:
@@ -85,10 +89,10 @@ def _location(item: dict[str, Any]) -> str:
 
 def tuning_table(search: dict[str, Any]) -> Table:
     """Settings of a search with their held-out accuracy, the best in bold."""
-    caption = f"{search['tried']} of {search['grid']} settings tried, {search['trials']} trials"
-    settings = sorted(search["settings"], key=_rank)
-    best = search["difference"]["best"] if search["difference"] else None
-    bold = frozenset(place for place, item in enumerate(settings) if item["setting"] == best)
+    caption = f"{search['tried']} of {counted(search['grid'], 'setting')} tried, {counted(search['trials'], 'trial')}"
+    finalists = [search["best"], *([search["difference"]["runner_up"]] if search["difference"] else [])]
+    settings = sorted(search["settings"], key=lambda item: _rank(item, finalists))
+    bold = frozenset(place for place, item in enumerate(settings) if item["setting"] == search["best"])
     note = f"held-out accuracy: {search['measure']}; the test set was not used"
     if search["selection_seeds"]:
         note += (
@@ -101,8 +105,10 @@ def tuning_table(search: dict[str, Any]) -> Table:
     return Table("tune", caption, columns, [_setting_row(item) for item in settings], "lrlr", note=note, bold=bold)
 
 
-def _rank(item: dict[str, Any]) -> tuple[bool, float]:
-    return not item["in_final_comparison"], -(item["accuracy"]["mean"] if item["accuracy"] else -1.0)
+def _rank(item: dict[str, Any], finalists: Sequence[str]) -> tuple[int, bool, float]:
+    """Order the settings as the verdict does: the best, the runner-up, then by accuracy."""
+    place = finalists.index(item["setting"]) if item["setting"] in finalists else len(finalists)
+    return place, not item["in_final_comparison"], -(item["accuracy"]["mean"] if item["accuracy"] else -1.0)
 
 
 def _setting_row(item: dict[str, Any]) -> list[str]:

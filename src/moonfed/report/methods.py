@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from moonfed.core.wording import counted
 from moonfed.experiments.statistics import Interval, deviation, interval, paired, rounds_to, verdict
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy
@@ -214,9 +215,11 @@ def _titles(shared: Sequence[dict[str, Any]]) -> list[str]:
     for settings in shared:
         skewed = settings["partition"] in ("dirichlet", "dirichlet-pure", "quantity")
         skew = f" (beta {settings['beta']:g})" if skewed else ""
+        parties = counted(settings["parties"], "party", "parties")
+        rounds, epochs = counted(settings["rounds"], "round"), counted(settings["epochs"], "local epoch")
         title = (
-            f"{settings['dataset']}: {settings['parties']} parties, {settings['partition']} split{skew}, "
-            f"{_count(settings['rounds'], 'round')} of {_count(settings['epochs'], 'local epoch')}, {settings['model']}"
+            f"{settings['dataset']}: {parties}, {settings['partition']} split{skew}, "
+            f"{rounds} of {epochs}, {settings['model']}"
         )
         named = ("dataset", "parties", "partition", "beta", "rounds", "epochs", "model")
         more = [
@@ -230,10 +233,6 @@ def _titles(shared: Sequence[dict[str, Any]]) -> list[str]:
 
 def _differing(settings: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if any(other.get(k) != v for other in others)}
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _key(value: Any) -> str:

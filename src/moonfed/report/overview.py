@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from moonfed.core.wording import counted
 from moonfed.report.blocks import Block, Details, Paragraph, Section, Table
 from moonfed.report.methods import Setting, algorithm_settings
 from moonfed.report.sections import EMPTY, joined
@@ -20,7 +21,7 @@ def introduction(settings: Sequence[Setting]) -> str:
     data = joined(setting.config.data.dataset for setting in settings)
     judged = " or ".join(dict.fromkeys(setting.config.data.judged_on for setting in settings))
     return (
-        f"{_count(len(records), 'trial')} of {_count(len(methods), 'method')} on {data}, {state}. "
+        f"{counted(len(records), 'trial')} of {counted(len(methods), 'method')} on {data}, {state}. "
         f"Accuracies are on {judged}, averaged over the last rounds; the best round is never selected."
     )
 
@@ -108,10 +109,6 @@ def trials_table(setting: Setting, name: str) -> Table:
 
 def _records(settings: Sequence[Setting]) -> list[RunRecord]:
     return [record for setting in settings for method in setting.methods for record in method.records]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _value_text(value: Any) -> str:

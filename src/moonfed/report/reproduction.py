@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from moonfed.core.wording import unsigned_zero
 from moonfed.report.blocks import Table
 from moonfed.report.table_formats import as_latex, as_markdown, csv_text
 
@@ -189,7 +190,8 @@ def _number(value: float | None, spread: float | None, measure: str, digits: int
     if value is None:
         return ""
     digits, factor = DIGITS.get(measure, 1) if digits is None else digits, display_factor(measure)
-    return f"{factor * value:{sign}.{digits}f}" + ("" if spread is None else f" ± {factor * spread:.{digits}f}")
+    shown = f"{unsigned_zero(factor * value, digits):{sign}.{digits}f}"
+    return shown if spread is None else f"{shown} ± {factor * spread:.{digits}f}"
 
 
 def _ends(over: Result | None, measure: str, sign: str = "") -> str:

@@ -7,6 +7,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from moonfed.core.files import read_tensors
+from moonfed.core.wording import counted
 from moonfed.report.blocks import Block, Details, Paragraph, Plot, PlotGrid, Section
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE, STYLE, Curve, colour, curves
@@ -51,7 +52,8 @@ def _verdict_plots(result: Result) -> list[Plot]:
         if not items:
             continue
         caption = "Measured difference with its 95 % interval; a diamond is the published one."
-        alt = f"{len(items)} differences of {measure} with their intervals; the table above has the numbers."
+        number = counted(len(items), "difference")
+        alt = f"{number} of {measure}, each with its interval; the table above has the numbers."
         name = f"{result['id']}-{measure}-differences".replace(" ", "-")
         plots.append(Plot(name, _difference_figure(items, measure), alt, caption))
     return plots

@@ -4,6 +4,7 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from moonfed.core.wording import counted, signed
 from moonfed.experiments.statistics import Interval, deviation, interval, verdict
 from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Table
 from moonfed.report.figures import Curve, Difference, colour, curves, differences
@@ -58,7 +59,7 @@ def _difference_cells(setting: Setting, method: Method, several: bool) -> list[s
     gap = setting.difference(method)
     if gap is None:
         return [EMPTY] * (2 if several else 1)
-    pairs = "" if gap.n == len(setting.baseline.rows) else f", {gap.n} pairs"
+    pairs = "" if gap.n == len(setting.baseline.rows) else f", {counted(gap.n, 'pair')}"
     return [points(gap) + pairs, *([verdict(gap)] if several else [])]
 
 
@@ -131,8 +132,8 @@ def difference_plot(setting: Setting, name: str) -> PlotGrid | None:
 def points(difference: Interval) -> str:
     """Format a difference in points of accuracy, with its interval if it has one."""
     if difference.low is None or difference.high is None:
-        return f"{100 * difference.mean:+.1f}"
-    return f"{100 * difference.mean:+.1f} ({100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
+        return signed(100 * difference.mean)
+    return f"{signed(100 * difference.mean)} ({signed(100 * difference.low)} to {signed(100 * difference.high)})"
 
 
 def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> Table:
@@ -155,7 +156,7 @@ def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> 
         [
             "method",
             "rounds",
-            f"speed-up over the {baseline.rounds} rounds of {baseline.name}",
+            f"speed-up over the {counted(baseline.rounds, 'round')} of {baseline.name}",
             f"speed-up over the first crossing of {baseline.name}",
             "MB until then",
             *(f"rounds to {100 * target:g} %" for target in targets),
@@ -281,4 +282,4 @@ def _rounds_text(found: Mapping[Seeds, int | None]) -> str:
         by_seed = ", ".join(str(n) for n in found.values())
         return f"{mean:.1f}" + (f" ({by_seed})" if len(found) > 1 else "")
     reached = sum(n is not None for n in found.values())
-    return EMPTY if not found else f"reached by {reached} of {len(found)} seeds"
+    return EMPTY if not found else f"reached by {reached} of {counted(len(found), 'seed')}"

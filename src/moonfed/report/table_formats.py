@@ -1,7 +1,8 @@
-"""Renders tables as Markdown, LaTeX and CSV."""
+"""Renders tables as Markdown, LaTeX, HTML and CSV."""
 
 import csv
 from collections.abc import Sequence
+from html import escape
 from io import StringIO
 from typing import Any
 
@@ -43,6 +44,21 @@ def as_latex(table: Table) -> str:
             "",
         ]
     )
+
+
+def as_html(table: Table) -> str:
+    """Render a plain HTML table without styles or classes, for a notebook; all text is escaped."""
+    sides = ["left" if side == "l" else "right" for side in table.alignment]
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        pairs = zip(sides, cells, strict=True)
+        found = [f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>' for side, cell in pairs]
+        return f"<tr>{''.join(found)}</tr>"
+
+    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+    body = "".join(row("td", cells) for cells in table.rows)
+    note = f"<p>{escape(table.note)}</p>" if table.note else ""
+    return f"<table>{caption}<thead>{row('th', table.columns)}</thead><tbody>{body}</tbody></table>{note}"
 
 
 def as_csv(table: Table) -> str:

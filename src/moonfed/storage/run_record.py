@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import parse_lines, read_json, read_log, read_tensors, short
+from moonfed.core.wording import counted
 from moonfed.storage.checkpoint import Checkpoint
 from moonfed.storage.run_files import CHECKPOINT, CONFIG, FAILURE, FINAL, LOG
 from moonfed.training.accuracy import accuracy, final_accuracy
@@ -74,7 +75,7 @@ class RunRecord:
         if self.failure is not None:
             return f"failed after round {len(self.rows)}: {self.failure}"
         rounds = self.config.train.rounds
-        return "finished" if self.finished else f"unfinished, {len(self.rows)} of {rounds} rounds"
+        return "finished" if self.finished else f"unfinished, {len(self.rows)} of {counted(rounds, 'round')}"
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -159,6 +160,7 @@ def _describe(folder: Path) -> dict[str, Any]:
         "rounds_requested": record.config.train.rounds,
         "accuracy": accuracy(record.rows),
         "final_accuracy": final_accuracy(record.rows),
+        "accuracy_on": record.config.data.judged,
         "state": state,
     }
 

@@ -10,6 +10,7 @@ import torch
 from moonfed.core.errors import UserError
 from moonfed.core.rules import Algorithm
 from moonfed.core.types import PartyInfo, Population, Slots, Snapshot, State, Tensors
+from moonfed.core.wording import counted
 from moonfed.data import Dataset
 from moonfed.data.partition import Rows, Split, partition
 from moonfed.engines import Engine, Nets, overflow_hint
@@ -155,7 +156,8 @@ def start_trial(
     if small.rows < batch:
         name = names[small.party] if small.party < len(names) else small.party
         raise UserError(
-            f"party {name} has {small.rows} rows, fewer than a batch of {batch}; use --batch {small.rows} or smaller"
+            f"party {name} has {counted(small.rows, 'row')}, fewer than a batch of {batch}; "
+            f"use --batch {small.rows} or smaller"
             + ("" if config.data.partition == "natural" else f", or --floor {batch}")
         )
     algorithm = make_algorithm(settings.name, settings.server, settings.options)

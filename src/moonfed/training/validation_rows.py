@@ -8,6 +8,7 @@ import torch
 
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import generator
+from moonfed.core.wording import counted
 from moonfed.data.dataset import Dataset
 from moonfed.data.partition import Rows
 
@@ -20,8 +21,8 @@ def hold_out(parts: Sequence[Rows], fraction: float, seed: int) -> tuple[list[Ro
         count = max(1, int(fraction * len(rows) + 0.5)) if fraction else 0
         if count and count >= len(rows):
             raise UserError(
-                f"party {party} has {len(rows)} rows, too few to hold {fraction:g} of them out and train on the rest; "
-                "use fewer parties, a larger --floor or another --validation"
+                f"party {party} has {counted(len(rows), 'row')}, too few to hold {fraction:g} of them out and train on "
+                "the rest; use fewer parties, a larger --floor or another --validation"
             )
         chosen = np.zeros(len(rows), dtype=bool)
         chosen[generator(seed, "validation", party).permutation(len(rows))[:count]] = True
