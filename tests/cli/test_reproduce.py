@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from commands import Attempt, bits, contents, moonfed, refuse, refused
 from safetensors import safe_open
 
+from moonfed.papers.cost import rate_of
 from moonfed.papers.recipe_result import result_of
 from moonfed.papers.recipe_trials import ReproductionOptions, run_recipes
 from moonfed.papers.recipes import RECIPES
+from moonfed.report.listings import duration, step_time
 from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.callbacks import Callback, FunctionCallback
 
@@ -63,13 +66,69 @@ def test_every_file_of_a_smoke_test_is_marked(everything):
         assert all(item["verdict"].startswith("smoke: ") for item in found["differences"])
 
 
+def test_a_smoke_test_puts_no_number_under_the_name_of_another_data_set(everything):
+    out, said = everything
+    for id in RECIPES:
+        found = result(out, id)
+        names = [found["title"], *(item["text"] for item in found["differences"])]
+        names += [name for line in found["lines"] for name in (line["row"], line["column"])]
+        assert not [name for name in names if "cifar" in name or "tinyimagenet" in name]
+    assert not re.search(r"^ (cifar10|cifar100|tinyimagenet) ", said, re.MULTILINE)
+    (table,) = (out / "table1").glob("table.md")
+    head = next(line for line in table.read_text().splitlines() if line.startswith("| on |"))
+    assert "| published on cifar10 | measured on digits (SMOKE) |" in head
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.2, "about 1 s"),
+        (42, "about 40 s"),
+        (200, "about 3 min"),
+        (5 * 3600, "about 5 h"),
+        (27 * 3600, "about 25 h"),
+        (3.2 * 86400, "about 3 days"),
+        (100 * 86400, "about 3 months"),
+        (12960 * 86400, "about 35 years"),
+        (81126 * 86400, "about 200 years"),
+    ],
+)
+def test_an_estimate_is_as_exact_as_it_is_meant(seconds, said):
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.0000391, "39 us"), (0.0434, "43 ms"), (0.9999, "1000 ms"), (5.13, "5.1 s"), (44, "44 s")]
+)
+def test_the_time_of_a_step_has_two_digits(seconds, said):
+    assert step_time(seconds) == said
+
+
+def test_an_estimate_is_of_warm_steps(monkeypatch):
+    """The first step, which is slow, is not part of the estimate."""
+    spent = iter([100.0, *[0.5] * 20])
+    clock = [0.0]
+
+    def tick() -> float:
+        return clock[0]
+
+    def step(*_) -> None:
+        clock[0] += next(spent)
+
+    monkeypatch.setattr("moonfed.papers.cost.time.perf_counter", tick)
+    monkeypatch.setattr("moonfed.papers.cost.synchronise", step)
+    rate = rate_of("digits", Path("nowhere"), "cpu")
+    assert rate.seconds == 0.5 * 32 / 64
+    assert clock[0] == 100 + 5 * 0.5
+
+
 def test_one_page_shows_every_recipe_with_its_published_and_measured_values(everything):
     out, _ = everything
     page = (out / "report.html").read_text()
     assert "http" not in page
     assert page.count("SMOKE") > 34
     found = result(out, "table1")
-    line = next(line for line in found["lines"] if (line["row"], line["column"]) == ("moon", "cifar10"))
+    line = next(line for line in found["lines"] if (line["row"], line["column"]) == ("moon", "digits"))
     assert f"{100 * line['measured']['mean']:.1f} ± {100 * line['measured']['std']:.1f}" in page
     assert "69.1 ± 0.4" in page
     assert all(item["verdict"] in page for item in found["differences"])
@@ -96,7 +155,7 @@ def test_a_value_is_that_of_its_runs(everything):
 
 def test_methods_of_a_table_start_from_the_same_split_and_weights(everything):
     out, _ = everything
-    lines = {line["row"]: line for line in result(out, "table1")["lines"] if line["column"] == "cifar10"}
+    lines = {line["row"]: line for line in result(out, "table1")["lines"] if line["column"] == "digits"}
     first = {
         row: [json.loads((out / t["folder"] / "rounds.jsonl").read_text().splitlines()[0])["accuracy"] for t in ts]
         for row, ts in ((row, lines[row]["trials"]) for row in ("moon", "fedavg"))
@@ -107,9 +166,9 @@ def test_methods_of_a_table_start_from_the_same_split_and_weights(everything):
 def test_the_tables_agree_where_they_print_the_same_runs(everything):
     out, _ = everything
     found = {id: {(x["row"], x["column"]): x["measured"] for x in result(out, id)["lines"]} for id in RECIPES}
-    assert found["table1"]["moon", "cifar10"] == found["table12"]["moon k=1", "cifar10"]
-    assert found["table1"]["moon", "cifar10"] == found["table9"]["moon mu=5", "cifar10"]
-    assert found["table1"]["fedavg", "cifar100"] == found["table4"]["fedavg", "beta=0.5"]
+    assert found["table1"]["moon", "digits"] == found["table12"]["moon k=1", "digits"]
+    assert found["table1"]["moon", "digits"] == found["table9"]["moon mu=5", "digits"]
+    assert found["table1"]["fedavg", "digits"] == found["table4"]["fedavg", "beta=0.5"]
 
 
 def test_the_four_models_of_figure_2_leave_their_features(everything):
@@ -123,7 +182,7 @@ def test_the_four_models_of_figure_2_leave_their_features(everything):
 
 def test_heat_maps_are_plotted(everything):
     out, _ = everything
-    assert (out / "fig5" / "cifar10-split0.svg").read_text().lstrip().startswith("<?xml")
+    assert (out / "fig5" / "digits-split0.svg").read_text().lstrip().startswith("<?xml")
 
 
 def test_the_same_command_again_runs_nothing_and_gives_the_same_result(everything):
@@ -144,7 +203,7 @@ def test_the_list_says_what_is_left_to_do(everything):
     assert {item["trials_left"] for item in answer.value} == {0}
     new = moonfed("reproduce", "--list", "table1", "--scale", "smoke", "--out", out, "--seeds", "0-2", "--json")
     (item,) = new.value
-    assert (item["trials"], item["trials_left"]) == (24, 8)  # moon and fedprox have two settings each
+    assert (item["trials"], item["trials_left"]) == (18, 6)  # six methods on one data set
     assert item["seconds"] > 0
     assert "runs made here" in item["rates"]["digits"]["source"]
 
@@ -157,7 +216,9 @@ def test_the_list_of_the_published_scale_needs_no_data(place, monkeypatch):
     assert [item["trials"] for item in answer.value] == [15, 12]
     words = moonfed("reproduce", "--list", "table8")
     assert "-cifar10" in words.out
-    assert "us per party-step, from one plain step timed now" in words.out
+    assert re.search(
+        r"cifar10: about [\d.]+ (us|ms) per party-step, from warm steps timed now, without a stack", words.out
+    )
 
 
 def until(rounds: int) -> list[Callback]:

@@ -49,7 +49,7 @@ def test_a_traced_step_gives_the_same_bits(name, monkeypatch):
     assert same_bits((plain.state, plain.memory), (traced.state, traced.memory))
 
 
-IN_TURN = "parties train one after the other: the network or the rule cannot be vectorised ("
+IN_TURN = "parties train one after the other: the network or the rule branches on the values of tensors"
 
 
 def test_a_net_that_cannot_be_vectorised_trains_its_parties_one_after_the_other_and_logs_it_once(caplog):

@@ -49,7 +49,10 @@ def test_stacked_equals_sequential_for_an_encoder_of_ones_own(
     assert [row["accuracy"] for row in rows_one] == [row["accuracy"] for row in rows_two]
     messages = [record.getMessage() for record in caplog.records if record.name.startswith("moonfed.engines")]
     assert len(messages) == (name in IN_TURN), messages
-    assert all(line.startswith("parties train one after the other") for line in messages)
+    assert all(line.startswith("parties train one after the other: ") for line in messages)
+    assert not [line for line in messages if "aten::" in line or "Batching rule" in line], "torch's own words"
+    if name.startswith("LSTM"):
+        assert messages[0].endswith(": torch cannot vectorise the operation lstm over several networks")
 
 
 @pytest.mark.parametrize("name", ["dropout", "Attentive", "causal", "LSTM with dropout"])

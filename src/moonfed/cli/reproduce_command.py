@@ -50,9 +50,12 @@ def reproduce(
 ) -> None:
     """Reproduce published tables and figures: moonfed reproduce table1 --dataset cifar10."""
     from moonfed.papers.recipes import RECIPES
+    from moonfed.papers.scale import on_smoke_data
 
     options = _options(out, scale, seeds, splits, {"device": device, "precision": precision})
     chosen = choose(ids or [], dataset, RECIPES, everything=list_ and not ids)
+    if scale == "smoke":
+        chosen = [on_smoke_data(recipe) for recipe in chosen]
     if list_:
         _list(chosen, options, json)
     else:

@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 
 MOON_STEP_COST = 1.45  # of a FedAvg step, measured with ResNet-50: results/cifar100
 DIGITS_ROWS = 1415
-PROBE_ROWS = {"cnn": 64, "mlp": 64, "resnet50": 2}  # rows of the timed batch; the time is scaled to a full batch
+PROBE_ROWS = {"cnn": 64, "mlp": 64, "resnet50": 8}  # rows of the timed batch; the time is scaled to a full batch
+WARM_STEPS, WARM_SECONDS = 5, 1.0  # at least so many steps are timed, for so long, after one that does not count
 
 
 class Rate(NamedTuple):
@@ -87,7 +88,7 @@ def steps_left(folder: Path, config: Config) -> float:
 
 
 def rate_of(dataset: str, folder: Path, device: str) -> Rate:
-    """Seconds per party-step: from runs made here, as measured for this GPU, or from one step timed now."""
+    """Seconds per party-step: from runs made here, as measured for this GPU, or from a few steps timed now."""
     chosen = pick_device(device)
     gpu = gpu_name(chosen)
     if (rates := list(_rates_of_runs(dataset, folder, gpu))) != []:
@@ -95,8 +96,8 @@ def rate_of(dataset: str, folder: Path, device: str) -> Rate:
     for (name, known), rate in MEASURED_RATES.items():
         if gpu is not None and name in gpu and known == dataset:
             return rate
-    logger.info("timing one step on %s", dataset)
-    return Rate(_time_one_step(dataset, chosen), "one plain step timed now, without a stack")
+    logger.info("timing a few steps on %s", dataset)
+    return Rate(_time_steps(dataset, chosen), "warm steps timed now, without a stack")
 
 
 def _rates_of_runs(dataset: str, folder: Path, gpu: str | None) -> Iterable[float]:
@@ -110,7 +111,8 @@ def _rates_of_runs(dataset: str, folder: Path, gpu: str | None) -> Iterable[floa
             continue
 
 
-def _time_one_step(dataset: str, device: torch.device) -> float:
+def _time_steps(dataset: str, device: torch.device) -> float:
+    """Time warm steps and return the fastest, which other work on the machine disturbed least."""
     entry = IMAGE_SETS.get(dataset)
     encoder, shape, classes = (entry.encoder, entry.shape, entry.classes) if entry else ("mlp", (1, 8, 8), 10)
     spec = NetSpec(encoder, EncoderSpec(shape, ENCODERS[encoder].norm), classes, 256)
@@ -118,12 +120,12 @@ def _time_one_step(dataset: str, device: torch.device) -> float:
     net = build(spec).to(device).train()
     x = torch.from_numpy(generator(0, "bench", 0, 1).normal(size=(rows, *shape))).float().to(device)
     spent: list[float] = []
-    for _ in range(2):
+    while len(spent) <= WARM_STEPS or sum(spent[1:]) < WARM_SECONDS:
         began = time.perf_counter()
         net(x).logits.sum().backward()
         synchronise(device)
         spent.append(time.perf_counter() - began)
-    return min(spent) * batch / rows
+    return min(spent[1:]) * batch / rows
 
 
 def _weight(config: Config) -> float:

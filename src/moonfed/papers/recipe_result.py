@@ -56,6 +56,7 @@ def result_of(recipe: Recipe, options: ReproductionOptions) -> Json:
             "place": table.place,
             "says": table.says,
         },
+        "datasets": recipe.datasets,
         "note": recipe.note,
         "smoke": SMOKE_WARNING if smoke else None,
         "seeds": list(options.seeds),

@@ -1,6 +1,9 @@
 """The scale of a recipe: as published, or a smoke test that only shows that the command works."""
 
-from moonfed.papers.recipe import Cell
+import re
+from dataclasses import replace
+
+from moonfed.papers.recipe import SETS, Cell, Line, Recipe
 
 SCALES = ("full", "smoke")
 SMOKE_DATA = "digits"
@@ -21,3 +24,25 @@ def scaled(cell: Cell, scale: str) -> Cell:
         algorithm["negatives"] = int(algorithm["negatives"]).bit_length()
     shrunk = cell.settings | {"data": data, "model": model, "train": train, "algorithm": algorithm}
     return Cell(shrunk, cell.alone)
+
+
+def on_smoke_data(recipe: Recipe) -> Recipe:
+    """Restrict a recipe to its first data set and name that digits: no number stands under another data set's name."""
+    part = recipe.only(recipe.datasets[0])
+
+    def line(one: Line) -> Line:
+        return replace(one, row=_named(one.row), column=_named(one.column), printed=one.printed or one.place)
+
+    claims = tuple(
+        replace(
+            claim,
+            text=_named(claim.text),
+            pairs=tuple(((_named(a), _named(b)), (_named(c), _named(d))) for (a, b), (c, d) in claim.pairs),
+        )
+        for claim in part.contrasts
+    )
+    return replace(part, title=_named(part.title), lines=tuple(map(line, part.lines)), contrasts=claims)
+
+
+def _named(text: str) -> str:
+    return re.sub(rf"\b({'|'.join(SETS)})\b", SMOKE_DATA, text)

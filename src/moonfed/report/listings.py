@@ -1,5 +1,6 @@
 """Tables of the commands that list things: partition, runs, data list, tune, reproduce --list."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -131,17 +132,24 @@ def recipes_table(recipes: Sequence[dict[str, Any]]) -> Table:
         rows.append([item["id"], item["title"] + marks, data, *counts, about])
     rates = {(d, r["seconds"], r["source"]) for item in recipes for d, r in item["rates"].items()}
     notes = [
-        f"{dataset}: {1e6 * seconds:,.0f} us per party-step, from {source}"
+        f"{dataset}: about {step_time(seconds)} per party-step, from {source}"
         for dataset, seconds, source in sorted(rates)
     ]
-    notes.append("time: each as if run alone; runs that several recipes share are made once")
+    notes.append("time: an estimate, each as if run alone; runs that several recipes share are made once")
     columns = ["id", "content", "data (+ here, - missing)", "trials", "left", "rounds", "time"]
     return Table("recipes", "", columns, rows, "lllrrlr", note="\n".join(notes))
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in the unit that fits."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{seconds:.0f} s"
+    """Format an estimated duration in the unit that fits, as exactly as an estimate is meant."""
+    units = (("years", 365 * 86400), ("months", 30 * 86400), ("days", 86400), ("h", 3600), ("min", 60))
+    unit, size = next(((unit, size) for unit, size in units if seconds >= 2 * size), ("s", 1))
+    value = max(1.0, seconds / size)
+    step = 10 ** int(math.log10(value)) if value >= 100 else 5 if value >= 10 else 1
+    return f"about {step * round(value / step):,} {unit}"
+
+
+def step_time(seconds: float) -> str:
+    """Format the duration of one step with two digits: 44 ms, 5.1 s."""
+    unit, factor = ("us", 1e6) if seconds < 1e-3 else ("ms", 1e3) if seconds < 1 else ("s", 1.0)
+    return f"{float(f'{factor * seconds:.2g}'):g} {unit}"

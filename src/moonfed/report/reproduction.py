@@ -25,15 +25,17 @@ def heading(result: Result) -> str:
 def tables(result: Result) -> list[Table]:
     """The tables of a recipe: values, then differences with their verdicts, each if it has rows."""
     mark = " [SMOKE]" if result["scale"] == "smoke" else ""
-    measured = "measured" + (" on digits (SMOKE)" if mark else "")
-    made = [_values(result, mark, measured), _differences(result, mark, measured)]
+    heads = ["published", "measured"]
+    if mark:  # on the digits, beside what was published of another data set
+        heads = [f"published on {', '.join(result['datasets'])}", "measured on digits (SMOKE)"]
+    made = [_values(result, mark, heads), _differences(result, mark, heads)]
     return [table for table in made if table.rows]
 
 
-def _values(result: Result, mark: str, measured: str) -> Table:
+def _values(result: Result, mark: str, heads: list[str]) -> Table:
     measures = [line["measure"] for line in result["lines"] if line["final"] is not None]
     final = FINAL.get(measures[0], "final") if measures else None
-    columns = ["on", "row", "published", measured, "95 %", *([final] if final else []), "trials"]
+    columns = ["on", "row", *heads, "95 %", *([final] if final else []), "trials"]
     rows = [_value_row(line, final is not None) for line in result["lines"]]
     align = "ll" + "r" * (len(columns) - 2)
     return Table(f"{result['id']}-values", f"{result['id']}{mark}: published and measured", columns, rows, align)
@@ -55,8 +57,8 @@ def _value_row(line: Result, with_final: bool) -> list[str]:
     return [*row, ("" if over is None else str(over["trials"])) + failed]
 
 
-def _differences(result: Result, mark: str, measured: str) -> Table:
-    columns = ["difference", "published", measured, "95 %", "trials", "verdict"]
+def _differences(result: Result, mark: str, heads: list[str]) -> Table:
+    columns = ["difference", *heads, "95 %", "trials", "verdict"]
     rows = [_difference_row(item) for item in result["differences"]]
     caption = f"{result['id']}{mark}: differences and verdicts"
     return Table(f"{result['id']}-differences", caption, columns, rows, "lrrrrl")

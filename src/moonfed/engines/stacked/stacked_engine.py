@@ -1,6 +1,7 @@
 """The stacked engine: parties of all trials train at once in the lanes of a stack, with one step for all lanes."""
 
 import logging
+import re
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
@@ -176,9 +177,16 @@ class Stacked:
 
 
 def _log_not_vectorisable(error: RuntimeError) -> None:
-    logger.info(
-        "parties train one after the other: the network or the rule cannot be vectorised (%s)", first_line(error)
-    )
+    """Say in one line that stacking is not possible here, and why; torch's own words are for developers."""
+    missing = re.search(r"aten::_?([a-z]+)", str(error))  # Batching rule not implemented for aten::lstm.input
+    if missing:
+        why = f"torch cannot vectorise the operation {missing[1]} over several networks"
+    elif "data-dependent" in str(error) or ".item()" in str(error):
+        why = "the network or the rule branches on the values of tensors, which cannot be vectorised"
+    else:
+        why = "torch cannot vectorise an operation of the network or the rule"
+    logger.info("parties train one after the other: %s", why)
+    logger.debug("vmap: %s", first_line(error))
 
 
 def is_reusable(width: int, wanted: int) -> bool:
