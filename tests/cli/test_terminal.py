@@ -26,7 +26,7 @@ def test_progress_is_plain_lines_on_stderr_where_there_is_no_terminal(tmp_path: 
         assert f"supervised {row['losses']['supervised']:.3f}" in line
         assert re.search(r"\d+ s, \d+ s left$", line)
     assert "\x1b" not in answer.err + answer.out
-    assert re.fullmatch(r"\d+\.\d% on the test set after 3 rounds; .*\n", answer.out)
+    assert re.fullmatch(r"\d+\.\d% on the test set after round 3; .*\n", answer.out)
 
 
 @pytest.mark.parametrize(("columns", "widest"), [("80", 80), ("120", 120), ("", 160), ("0", 160), ("wide", 160)])
@@ -64,7 +64,7 @@ def test_progress_is_live_on_a_terminal_that_can_show_it(
     asked = ["run", *QUICK, "--rounds", "12", "--out", tmp_path / "run"]
     attempt = Attempt(*asked, prepare=on_terminal, given=kind, screen=name)
     shown = ""
-    while "on the test set after 12 rounds" not in shown:
+    while "on the test set after round 12" not in shown:
         assert select.select([reading], [], [], 60)[0], shown
         shown += os.read(reading, 65536).decode()
     assert attempt.end().code == 0

@@ -76,7 +76,7 @@ def test_the_pages_commands_run_and_its_flag_is_in_the_help(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert bare("\n".join(line for line in lines if line.startswith("│"))) in bare(ran.stdout)
-    assert ran.stdout.count("on the test set after 2 rounds") == 2
+    assert ran.stdout.count("on the test set after round 2") == 2
     assert "fedrs:alpha=0.9" in ran.stdout
 
 

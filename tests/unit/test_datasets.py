@@ -60,7 +60,7 @@ def test_what_was_got_is_trained_on(cache: Path, home: Home, tmp_path: Path, mon
     quick = ["--parties", "2", "--partition", "iid", "--batch", "8", "--rounds", "1", "--epochs", "1"]
     ran = moonfed("run", "--dataset", "cifar10", *quick, "--out", tmp_path / "run")
     assert ran.code == 0, ran.err
-    assert "on the test set after 1 round" in ran.out
+    assert "on the test set after round 1" in ran.out
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "tinyimagenet", "fashionmnist"])

@@ -39,6 +39,6 @@ def test_commands_of_one_round_and_one_seed_use_the_singular(place: Path) -> Non
         assert answer.code == 0, answer.err
         assert not ONE.search(answer.out + answer.err)
         assert "-0.0" not in answer.out
-    assert "after 1 round;" in said[0].out
+    assert "after round 1;" in said[0].out
     assert "nothing left to do: the only round was done before" in said[1].err
     assert not ONE.search(re.sub(r"<svg.*?</svg>|<style.*?</style>", "", Path("page.html").read_text(), flags=re.S))

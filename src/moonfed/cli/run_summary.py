@@ -6,7 +6,6 @@ from pathlib import Path
 import typer
 
 from moonfed.core.errors import RunFailed
-from moonfed.core.wording import counted
 from moonfed.storage.run_record import RunRecord
 
 
@@ -30,10 +29,9 @@ def close(outcome: RunRecord, json: bool) -> None:
         if natural and (parties := party_table(accuracy_by_party([("", outcome)]))) is not None:
             print_table(parties)
         where = outcome.config.data.judged_on if outcome.config.data.validation else "the test set"
-        rounds = counted(len(outcome.rows), "round")
         averaged = rounds_averaged(sum(row["accuracy"] is not None for row in outcome.rows))
         more = f" (mean of the last {averaged}; final accuracy {last['accuracy']:.1%})" if averaged > 1 else ""
-        typer.echo(f"{accuracy(outcome.rows):.1%} on {where} after {rounds}{more}; {outcome.folder}")
+        typer.echo(f"{accuracy(outcome.rows):.1%} on {where} after round {len(outcome.rows)}{more}; {outcome.folder}")
 
 
 def with_advice(failure: str, folder: Path, rounds: int) -> str:
