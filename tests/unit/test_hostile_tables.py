@@ -69,6 +69,16 @@ def test_a_class_whose_name_is_not_utf_8_is_refused(place: Path):
     assert "the class or party 'a\\udc80b' has a name that is not UTF-8" in refuse(place, "run", "--data", "shades")
 
 
+def test_a_file_whose_name_is_not_utf_8_is_refused_since_runs_record_it(place: Path):
+    (place / "a\udc80b.csv").write_bytes(GOOD)
+    (place / "t.csv").write_bytes(GOOD)
+    assert "'a\\udc80b.csv' has a name that is not UTF-8" in refuse(place, "run", "--data", "a\udc80b.csv")
+    assert "has a name that is not UTF-8" in refuse(place, "run", "--data", "t.csv", "--test", "a\udc80b.csv")
+    write_images(place / "shades")
+    (place / "shades" / "dark" / "a\udc80b.png").write_bytes(b"no image")
+    assert "dark/a\\udc80b.png (not a readable image)" in refuse(place, "run", "--data", "shades")
+
+
 @pytest.mark.parametrize(
     ("cells", "warned"),
     [

@@ -25,8 +25,11 @@ def read_rows(
 ) -> RawRows:
     """Read the rows at a path; given the schema of training rows, in agreement with it."""
     try:
+        str(path).encode()  # it is recorded in files
         if not path.exists():
             raise missing_path_error(path)
+    except UnicodeEncodeError:
+        raise UserError(f"{str(path)!a} has a name that is not UTF-8; rename it") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {short(error)}") from None
     if path.is_dir():

@@ -144,4 +144,4 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _place(path: Path, base: Path) -> str:
-    return path.relative_to(base).as_posix()
+    return path.relative_to(base).as_posix().encode(errors="backslashreplace").decode()
