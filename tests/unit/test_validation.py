@@ -36,7 +36,7 @@ def test_a_party_draws_by_itself_whatever_the_others_have():
 
 
 def test_a_party_that_would_have_nothing_left_is_named():
-    with pytest.raises(UserError, match=r"party 1 has 1 rows, too few to hold 0\.2"):
+    with pytest.raises(UserError, match=r"party 1 has 1 row, too few to hold 0\.2"):
         hold_out([np.arange(9), np.arange(9, 10)], 0.2, 0)
 
 
