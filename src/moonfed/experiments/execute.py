@@ -60,7 +60,8 @@ def execute(
         for callback in observers:
             callback.on_end(ended)
     for trial, folder in zip(ended, folders, strict=True):
-        warn_about(trial, folder.rows)
+        if not folder.finished:  # else it was warned about when it finished
+            warn_about(trial, folder.rows)
     return [(trial, folder.record) for trial, folder in zip(ended, folders, strict=True)]
 
 
