@@ -10,6 +10,7 @@ import torch
 from commands import moonfed
 
 from moonfed.bench.baseline import make_baseline
+from moonfed.bench.neighbours import time_beside_neighbours
 from moonfed.bench.speed import measure, time_mode
 from moonfed.bench.timing import Mode, Profile
 from moonfed.bench.workload import random_images
@@ -142,3 +143,39 @@ def test_a_sweep_that_makes_no_sense_is_refused_in_a_line(asked: list[str], word
     assert done.code == 2
     assert word in done.err
     assert done.err.count("\n") == 1
+
+
+TINY_COMPARISON = (
+    "compare",
+    "fedavg",
+    "--seeds",
+    "0",
+    "--rounds",
+    "1",
+    "--epochs",
+    "1",
+    "--model",
+    "mlp",
+    "--device",
+    "cpu",
+)
+
+
+def test_a_comparison_is_timed_alone_and_beside_busy_processes_and_ends_at_the_same_bits():
+    timing = time_beside_neighbours(2, repeats=1, command=TINY_COMPARISON)
+    facts = timing.facts()
+    assert len(timing.alone) == len(timing.beside) == 1
+    assert facts["times_slower"] == timing.beside[0] / timing.alone[0]
+    assert facts["same_bits"] is True
+
+
+def test_a_comparison_that_fails_is_not_timed():
+    with pytest.raises(RunFailed, match=r"moonfed compare nothing ended with 2: .*nothing"):
+        time_beside_neighbours(1, repeats=1, command=("compare", "nothing"))
+
+
+@pytest.mark.parametrize("others", [("--only", "stacked-fp32"), ("--lanes", "10"), ("--device", "cpu")])
+def test_neighbours_are_a_measurement_of_their_own(others):
+    answer = moonfed("bench", "--neighbours", "2", *others)
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1].endswith("omit --device, --only and --lanes")

@@ -9,6 +9,7 @@ from worlds import context_for, gap, run_one, settings, some_digits, some_sounds
 
 from moonfed.data.dataset import Augmentation
 from moonfed.engines import EngineOptions, pick_engine
+from moonfed.engines.cpu_workers import CpuWorkers
 from moonfed.engines.stacked.stacked_engine import Stacked
 from moonfed.training.registry import ALGORITHMS
 from moonfed.training.resolve import resolve
@@ -128,7 +129,8 @@ def test_a_lane_longer_than_a_chunk_sees_every_step_of_its_plan():
 
 @pytest.mark.parametrize(("encoder", "lanes"), [("cnn", 0), ("resnet18", 1)])
 def test_auto_stacks_small_nets_and_trains_large_ones_one_after_the_other(encoder, lanes):
-    bench = context_for(settings("fedavg", model__model=encoder))
+    bench = context_for(settings("fedavg", model__model=encoder), data=some_digits(600))
     engine = pick_engine("auto", bench.nets, bench.data, EngineOptions())
-    assert isinstance(engine, Stacked)
-    assert engine.options.lanes == lanes
+    stacked = engine.engine if isinstance(engine, CpuWorkers) else engine
+    assert isinstance(stacked, Stacked)
+    assert stacked.options.lanes == lanes

@@ -24,8 +24,8 @@ MAY_IMPORT = {
     room: {below for group in GROUPS[:level] for below in group} for level, rooms in enumerate(GROUPS) for room in rooms
 }
 CLOCK_AND_DISK = {"time", "datetime", "os", "pathlib", "shutil", "tempfile"}
-# The one writer of files, and the loader of the user's encoder, which reads one.
-MAY_TOUCH_DISK = {"core/files.py", "core/regular_file.py", "models/custom.py"}
+# The one writer of files, the loader of the user's encoder, which reads one, and what starts processes and pipes.
+MAY_TOUCH_DISK = {"core/files.py", "core/regular_file.py", "models/custom.py", "engines/cpu_workers.py"}
 # Files that write without core/files.py, each for a reason of its own.
 WRITERS = {
     "core/files.py",

@@ -7,6 +7,7 @@ import torch
 from worlds import context_for, gap, same_bits, settings, some_digits
 
 from moonfed.engines import EngineOptions, Nets, nets_of, pick_engine
+from moonfed.engines.cpu_workers import CpuWorkers
 from moonfed.engines.cuda.precision import numeric_precision, with_precision
 from moonfed.engines.stacked.stacked_engine import Stacked
 from moonfed.models import EncoderSpec, Model
@@ -38,9 +39,10 @@ def test_a_cpu_has_one_precision_and_warns_if_another_is_asked_for(caplog):
     bench = context_for(settings("fedavg"))
     for precision, words in (("fp32", []), ("fp16", ["precision fp16 needs a GPU; using fp32"])):
         caplog.clear()
-        engine = pick_engine("auto", bench.nets, bench.data, EngineOptions(precision))
-        assert isinstance(engine, Stacked)
-        assert engine.options.precision == "fp32"
+        engine = pick_engine("stacked", bench.nets, bench.data, EngineOptions(precision))
+        assert isinstance(engine, CpuWorkers)
+        assert isinstance(engine.engine, Stacked)
+        assert engine.engine.options.precision == "fp32"
         assert caplog.messages == words
     assert resolve(settings("fedavg", run__precision="fp16"), bench.data).run.precision == "fp32", "what is recorded"
 

@@ -14,6 +14,8 @@ from moonfed.core.wording import counted
 from moonfed.engines.devices import DEVICE_KINDS
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from moonfed.bench.timing import BenchResult
     from moonfed.report.blocks import Table
 
@@ -28,9 +30,29 @@ def bench(
         str | None,
         typer.Option("--lanes", help="also time this many equal parties, for example 10,30,100", metavar="NUMBERS"),
     ] = None,
+    neighbours: Annotated[
+        int | None,
+        typer.Option(
+            "--neighbours",
+            help="instead, time a comparison on the CPU alone and beside this many busy processes",
+            metavar="NUMBER",
+            min=1,
+            max=64,
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Time the same work by the eager loop and by the stacked engine; both must end at the same weights."""
+    if neighbours is not None:
+        if only or lanes or device != "auto":
+            raise UserError("--neighbours is a measurement of its own; omit --device, --only and --lanes")
+        bench_neighbours(neighbours, json_)
+    else:
+        bench_engines(device, only, lanes, json_)
+
+
+def bench_engines(device: str, only: str | None, lanes: str | None, json_: bool) -> None:
+    """Print how the stacked engine compares with the eager loop."""
     from moonfed.bench.speed import measure
     from moonfed.bench.timing import profile_for
     from moonfed.engines import pick_device
@@ -46,14 +68,8 @@ def bench(
             raise UserError(f"--only knows {', '.join(known)} on this device, got {mode}")
     if lanes and not all(part.isdecimal() and 0 < int(part) <= 1000 for part in lanes.split(",")):
         raise UserError(f"--lanes needs numbers from 1 to 1000, for example 10,30,100, got {lanes}")
-    console = stderr()
     widths = [int(part) for part in lanes.split(",")] if lanes else []
-    began = time.perf_counter()
-
-    def show(line: str) -> None:
-        console.print(f"{time.perf_counter() - began:5.0f} s  {line}", markup=False)
-
-    with messages_to(show):
+    with timed_messages():
         result = measure(chosen, modes, widths)
     if json_:
         timings = [asdict(timing) for timing in result.timings]
@@ -68,6 +84,34 @@ def bench(
             print_line(f"{name} {value:.2f}")
     if result.stopped:
         raise RunFailed("stopped before all modes were timed; the timings until then are printed")
+
+
+def bench_neighbours(neighbours: int, json_: bool) -> None:
+    """Print how much longer a comparison takes beside busy processes."""
+    from moonfed.bench.neighbours import time_beside_neighbours
+    from moonfed.report.terminal import print_line
+
+    with timed_messages():
+        timing = time_beside_neighbours(neighbours)
+    if json_:
+        typer.echo(json.dumps(timing.facts(), indent=2))
+        return
+    for name, seconds in (
+        ("alone", timing.alone),
+        (f"beside {counted(neighbours, 'busy process', 'busy processes')}", timing.beside),
+    ):
+        print_line(f"{name}: {', '.join(f'{s:.1f}' for s in seconds)} s")
+    print_line(f"times slower (medians) {timing.times_slower:.2f}; the weights of all runs are equal to the bit")
+
+
+def timed_messages() -> "AbstractContextManager[None]":
+    """Show messages on stderr, each with the seconds since now."""
+    console, began = stderr(), time.perf_counter()
+
+    def show(line: str) -> None:
+        console.print(f"{time.perf_counter() - began:5.0f} s  {line}", markup=False)
+
+    return messages_to(show)
 
 
 def bench_table(measured: "BenchResult") -> "Table":

@@ -1,6 +1,8 @@
 """Picks, describes and measures devices, so that other rooms need not name one."""
 
 import platform
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import torch
 
@@ -46,6 +48,17 @@ def synchronise(device: Device) -> None:
     """Wait until a device has finished its work, so that a clock may be read."""
     if is_gpu(device):
         torch.cuda.synchronize(device)
+
+
+@contextmanager
+def single_threaded() -> Generator[None]:
+    """Run every operation on one CPU thread for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def set_threads(threads: int) -> None:

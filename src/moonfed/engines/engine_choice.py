@@ -13,6 +13,7 @@ from moonfed.core.seeds import seed_torch, torch_aside
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import Engine, EngineOptions, Nets
+from moonfed.engines.cpu_workers import CpuWorkers
 from moonfed.engines.devices import is_gpu
 from moonfed.engines.dropout import CounterDropout
 from moonfed.engines.sequential import Sequential
@@ -25,16 +26,25 @@ ENGINES: dict[str, Callable[[Nets, Dataset, EngineOptions], Engine]] = {"sequent
 
 MAX_STACKED_WEIGHTS = 5_000_000  # ten stacked ResNet-50s were no faster than one after the other on an H200
 
+MIN_STACKED_BATCHES = 32  # of a data set on a CPU: with fewer, a stack's step is traced too late to pay off
+
 
 def pick_engine(name: str, nets: Nets, data: Dataset, options: EngineOptions) -> Engine:
-    """Turn an engine setting into an engine; auto stacks parties unless one of them fills the device by itself."""
+    """Turn an engine setting into an engine; auto stacks parties where that is faster.
+
+    The choice depends on data and network alone: trials that resume by themselves get the same bits.
+    """
     if options.precision != "fp32" and not is_gpu(data.inputs.device):
         logger.warning("precision %s needs a GPU; using fp32", options.precision)
         options = replace(options, precision="fp32")
     large = sum(p.numel() for p in nets.training.parameters()) > MAX_STACKED_WEIGHTS
     if name == "auto" and large and not options.lanes:
         options = replace(options, lanes=1)
-    return ENGINES["stacked" if name == "auto" else name](nets, data, options)
+    on_cpu = not is_gpu(data.inputs.device)
+    if name == "auto":
+        name = "sequential" if on_cpu and len(data.labels) < MIN_STACKED_BATCHES * data.batch else "stacked"
+    engine = ENGINES[name](nets, data, options)
+    return CpuWorkers(engine) if on_cpu and not large else engine
 
 
 def nets_of(model: nn.Module, data: Dataset) -> Nets:

@@ -192,10 +192,10 @@ class RunSettings(Section):
     engine: Literal["auto", "sequential", "stacked"] = Field(
         "auto",
         description="sequential: one party after the other; stacked: parties vectorised; auto: stacked, except for "
-        "large networks",
+        "large networks and, on a CPU, small data sets",
     )
     device: Annotated[str, Field(pattern=DEVICE_PATTERN)] = Field("auto", description=DEVICE_HELP)
-    threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU threads; 0: torch's own choice")
+    threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU cores to use; 0: all of them")
     precision: Literal["auto", "fp32", "tf32", "fp16"] = Field(
         "auto",
         description="numeric precision on GPUs: fp32, tf32, fp16; auto: fp16 for the cnn, else tf32",

@@ -15,7 +15,7 @@ from moonfed.core.tree import leaves, tree_map
 
 logger = logging.getLogger(__name__)
 
-TRACE_AFTER_CALLS = 200  # a trace takes about a second and saves a few milliseconds per call
+TRACE_AFTER_CALLS = 100  # a trace takes about a second and saves a few milliseconds per call
 
 
 class GraphCache:

@@ -52,7 +52,7 @@ class Stacked:
         """Train every job's party; results are in the order of the jobs."""
         groups: dict[Hashable, list[int]] = {}
         for i, job in enumerate(jobs):
-            groups.setdefault(_shape_of(job), []).append(i)
+            groups.setdefault(shape_of(job), []).append(i)
         done: dict[int, JobResult] = {}
         precision = numeric_precision(self.options.precision) if self.gpu else nullcontext()
         generator_aside = torch_aside(self.device) if self.nets.uses_torch_rng else nullcontext()
@@ -199,7 +199,7 @@ def first_chunk(plan: BatchPlan, chunk: int) -> BatchPlan:
     return BatchPlan(*(torch.cat([part[:chunk]] * -(-chunk // len(part)))[None, :chunk] for part in plan))
 
 
-def _shape_of(job: Job) -> Hashable:
+def shape_of(job: Job) -> Hashable:
     """Identify jobs that may share a stack: equal rules except for float settings, memories of equal shapes."""
     free = job.local.float_settings
     rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.name not in free)
