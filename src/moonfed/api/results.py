@@ -15,6 +15,7 @@ from moonfed.report.blocks import Table
 from moonfed.report.table_formats import as_html
 from moonfed.training.accuracy import accuracy, rounds_averaged
 from moonfed.training.config import Config
+from moonfed.training.metrics import METRIC_NAMES, Metrics
 from moonfed.training.records import RoundRecord
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class Run:
         found = self.evaluation.get("accuracy_by_party", self.evaluation.get("accuracy_at_party"))
         return {str(party): value for party, value in enumerate(found or [])}
 
+    @property
+    def metrics(self) -> Metrics:
+        """Log loss, Brier score and ECE of the final model, and AUC, sensitivity and specificity for two classes."""
+        return {name: self.evaluation[name] for name in METRIC_NAMES if name in self.evaluation}
+
     def __repr__(self) -> str:
         after = f"on {self.config.data.judged_on} after {counted(len(self.rows), 'round')}"
         return f"<{self.method}, seed {self.seed}: accuracy {self.accuracy:.1%} {after}>"
@@ -107,6 +113,14 @@ class Result:
         """The accuracy that each party sees."""
         found = [run.accuracy_by_party for run in self.runs]
         return {party: statistics.fmean(one[party] for one in found) for party in found[0]}
+
+    @property
+    def metrics(self) -> Metrics:
+        """Log loss, Brier score and so on of the final model; mean over the seeds."""
+        found = [run.metrics for run in self.runs]
+        values = {name: [one[name] for one in found] for name in found[0]}
+        known = {name: [v for v in several if v is not None] for name, several in values.items()}
+        return {name: statistics.fmean(several) if several else None for name, several in known.items()}
 
     @property
     def rows(self) -> list[RoundRecord]:

@@ -11,6 +11,7 @@ from moonfed.core.wording import counted
 from moonfed.experiments.statistics import Interval, deviation, interval, paired, rounds_to, verdict
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy
+from moonfed.training.metrics import METRIC_NAMES
 from moonfed.training.records import RoundRecord
 
 Seeds = tuple[int, int]  # of the split and of the training
@@ -62,6 +63,16 @@ class Method:
         return {seeds: value for seeds, rows in self.rows.items() if (value := final_accuracy(rows)) is not None}
 
     @property
+    def metrics(self) -> dict[str, dict[Seeds, float]]:
+        """Log loss, Brier score, calibration error and so on of the final models, by seed."""
+        found: dict[str, dict[Seeds, float]] = {name: {} for name in METRIC_NAMES}
+        for record in self.records:
+            for name, values in found.items():
+                if (value := record.evaluation.get(name)) is not None:
+                    values[record.seeds] = float(value)
+        return {name: values for name, values in found.items() if values}
+
+    @property
     def remarks(self) -> list[str]:
         """Remarks on unfinished and duplicate trials, and on a method with one seed."""
         remarks = [f"{_seed_text(r.seeds)} {r.state}" for r in self.records if not r.finished]
@@ -90,6 +101,7 @@ class Method:
             "rounds_requested": self.records[0].config.train.rounds,
             "accuracy": _over_seeds(self.accuracy),
             "final_accuracy": _over_seeds(self.final_accuracy),
+            "metrics": {name: _over_seeds(values) for name, values in self.metrics.items()},
             "cost": {
                 "bytes_up_per_round": self.mean("bytes_up"),
                 "bytes_down_per_round": self.mean("bytes_down"),
