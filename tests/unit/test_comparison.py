@@ -58,6 +58,32 @@ def test_one_seed_has_no_interval_and_no_verdict():
     assert table.rows[1][-1] == "+10.0"
 
 
+def test_two_seeds_have_no_interval_and_the_table_and_json_say_so():
+    found = setting(fedavg=[0.5, 0.7], moon=[0.6, 0.9])
+    table = accuracy_table(found, "t")
+    assert [row[table.columns.index("95 % interval")] for row in table.rows] == ["2 seeds: no interval"] * 2
+    assert table.rows[1][-2].startswith("+15.0 (-48.5 to +78.5), 2 pairs"), (
+        "a difference keeps its interval, with its n"
+    )
+    over = found.as_json()["methods"][0]["accuracy"]
+    assert (over["low"], over["high"], over["n"], over["remark"]) == (None, None, 2, "2 seeds: no interval")
+
+
+def test_intervals_of_accuracies_end_at_0_and_100_per_cent():
+    found = setting(fedavg=[0.0, 0.1, 0.9], moon=[0.7, 1.0, 1.0], solo=[1.0, 1.0, 1.0])
+    table = accuracy_table(found, "t")
+    low, high, equal = (row[table.columns.index("95 % interval")] for row in table.rows)
+    assert (low, high.split(" to ")[1], equal) == ("0.0 to 100.0", "100.0", "3 equal seeds: no interval")
+    for method in found.as_json()["methods"]:
+        assert (
+            0
+            <= (method["accuracy"]["low"] or 0)
+            <= method["accuracy"]["mean"]
+            <= (method["accuracy"]["high"] or 1)
+            <= 1
+        )
+
+
 @pytest.mark.parametrize("rounds", ["3", "9"])  # the last round alone, and a mean of two
 def test_terminal_page_json_and_listing_show_the_same_accuracy(place, rounds):
     words = ["compare", "moon", "fedavg", *QUICK, "--rounds", rounds, "--seeds", "0,1", "--out", "both"]

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from moonfed.api.classifier import Classifier
 from moonfed.core.errors import UserError
 from moonfed.core.wording import counted
+from moonfed.experiments.statistics import Interval, accuracy_interval
 from moonfed.report.blocks import Table
+from moonfed.report.cell_text import ends_text
 from moonfed.report.table_formats import as_html
 from moonfed.training.accuracy import accuracy, rounds_averaged
 from moonfed.training.config import Config
@@ -109,6 +111,11 @@ class Result:
         return statistics.stdev(run.accuracy for run in self.runs) if len(self.runs) > 1 else 0.0
 
     @property
+    def interval(self) -> Interval:
+        """Mean accuracy with its 95 % interval over the seeds; fewer than three seeds, or equal ones, give no ends."""
+        return accuracy_interval([run.accuracy for run in self.runs])
+
+    @property
     def accuracy_by_party(self) -> dict[str, float]:
         """The accuracy that each party sees."""
         found = [run.accuracy_by_party for run in self.runs]
@@ -185,12 +192,13 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Show a small table in a notebook, a line per method."""
-        columns = ["method", "accuracy", "standard deviation", "final accuracy", "seeds"]
+        columns = ["method", "accuracy", "standard deviation", "95 % interval", "final accuracy", "seeds"]
         rows = [
             [
                 name,
                 f"{result.accuracy:.1%}",
                 f"{result.std:.1%}" if len(result.runs) > 1 else "",
+                ends_text(result.interval, sign="%"),
                 f"{result.final_accuracy:.1%}",
                 str(len(result.runs)),
             ]

@@ -9,11 +9,11 @@ from moonfed.core.wording import counted
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import ReaderOptions, read_dataset
 from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Section
+from moonfed.report.cell_text import slug
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE
 from moonfed.report.heatmap import heatmap
 from moonfed.report.methods import Method, Setting
-from moonfed.report.sections import slug
 from moonfed.storage.features import SHOWN, features, model_of, network, sample_rows
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.registry import ALGORITHMS

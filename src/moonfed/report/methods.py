@@ -1,6 +1,7 @@
 """Groups runs by setting, and within a setting by method over its seeds."""
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,15 @@ from functools import cached_property
 from typing import Any
 
 from moonfed.core.wording import counted
-from moonfed.experiments.statistics import Interval, deviation, interval, paired, rounds_to, verdict
+from moonfed.experiments.statistics import (
+    Interval,
+    accuracy_interval,
+    deviation,
+    no_interval,
+    paired,
+    rounds_to,
+    verdict,
+)
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy
 from moonfed.training.metrics import METRIC_NAMES
@@ -16,6 +25,7 @@ from moonfed.training.records import RoundRecord
 
 Seeds = tuple[int, int]  # of the split and of the training
 DEFAULT_BASELINE = "fedavg"
+METRIC_TOPS = {"log_loss": math.inf, "brier": 2.0}  # the largest value of a metric, where it is not 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,7 @@ class Method:
             "rounds_requested": self.records[0].config.train.rounds,
             "accuracy": _over_seeds(self.accuracy),
             "final_accuracy": _over_seeds(self.final_accuracy),
-            "metrics": {name: _over_seeds(values) for name, values in self.metrics.items()},
+            "metrics": {name: _over_seeds(values, METRIC_TOPS.get(name, 1.0)) for name, values in self.metrics.items()},
             "cost": {
                 "bytes_up_per_round": self.mean("bytes_up"),
                 "bytes_down_per_round": self.mean("bytes_down"),
@@ -259,7 +269,9 @@ def _by_seed(values: dict[Seeds, Any]) -> list[dict[str, Any]]:
     return [{"split": split, "seed": seed, "value": value} for (split, seed), value in values.items()]
 
 
-def _over_seeds(values: dict[Seeds, float]) -> dict[str, Any]:
+def _over_seeds(values: dict[Seeds, float], top: float = 1.0) -> dict[str, Any]:
     found = list(values.values())
-    over = interval(found)._asdict() if found else {"mean": None, "low": None, "high": None, "n": 0}
-    return over | {"std": deviation(found), "by_seed": _by_seed(values)}
+    over = accuracy_interval(found, top) if found else None
+    ends = {"mean": None, "low": None, "high": None, "n": 0} if over is None else over._asdict()
+    why = None if over is None else no_interval(over)
+    return ends | {"remark": why, "std": deviation(found), "by_seed": _by_seed(values)}

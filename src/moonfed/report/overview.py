@@ -6,8 +6,8 @@ from typing import Any
 
 from moonfed.core.wording import counted
 from moonfed.report.blocks import Block, Details, Paragraph, Section, Table
+from moonfed.report.cell_text import EMPTY, joined
 from moonfed.report.methods import Setting, algorithm_settings
-from moonfed.report.sections import EMPTY, joined
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, final_accuracy
 
