@@ -131,6 +131,11 @@ def test_an_interval_of_a_mean_in_0_to_1_covers_it_as_often_when_cut():
     assert covered["cut"] == covered["plain"]
 
 
+def test_figures_of_another_range_are_cut_at_their_own_top():
+    assert accuracy_interval([0.5, 1.5, 1.9], math.inf).high == interval([0.5, 1.5, 1.9]).high
+    assert accuracy_interval([0.5, 1.5, 1.9], 2.0)[1:3] == (0.0, 2.0)
+
+
 def test_an_accuracy_without_an_interval_says_why():
     assert no_interval(accuracy_interval([0.9])) == "1 seed: no interval"
     assert no_interval(accuracy_interval([0.9, 0.8])) == "2 seeds: no interval"

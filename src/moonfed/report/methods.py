@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moonfed.core.wording import counted
 from moonfed.experiments.statistics import (
     Interval,
     accuracy_interval,
@@ -18,6 +17,7 @@ from moonfed.experiments.statistics import (
     rounds_to,
     verdict,
 )
+from moonfed.report.group_names import describe, distinguishing, name_groups, sort_key
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy
 from moonfed.training.metrics import METRIC_NAMES
@@ -83,9 +83,14 @@ class Method:
         return {name: values for name, values in found.items() if values}
 
     @property
+    def open_trials(self) -> list[str]:
+        """How each trial ended that has failed or is not finished."""
+        return [f"{_seed_text(r.seeds)} {r.state}" for r in self.records if not r.finished]
+
+    @property
     def remarks(self) -> list[str]:
         """Remarks on unfinished and duplicate trials, and on a method with one seed."""
-        remarks = [f"{_seed_text(r.seeds)} {r.state}" for r in self.records if not r.finished]
+        remarks = self.open_trials
         if self.partial and self.rows:
             remarks.append(f"numbers up to round {self.rounds} of {self.records[0].config.train.rounds}")
         remarks += [
@@ -130,6 +135,11 @@ class Setting:
     title: str
     methods: list[Method]
     baseline_name: str | None = None  # default: fedavg if it is there, else the first method
+
+    @property
+    def description(self) -> str:
+        """The setting in full: data, split, rounds and network."""
+        return describe(shared_settings(self.methods[0].records[0]))
 
     @property
     def config(self) -> Any:
@@ -183,17 +193,19 @@ def comparison(named: Sequence[tuple[str, RunRecord]], baseline: str | None = No
     groups: dict[str, list[RunRecord]] = {}
     for name, record in named:
         groups.setdefault(name, []).append(record)
-    (title,) = _titles([shared_settings(named[0][1])])
-    return Setting(title, [Method(name, records) for name, records in groups.items()], baseline)
+    methods = [Method(name, records) for name, records in groups.items()]
+    return Setting(describe(shared_settings(named[0][1])), methods, baseline)
 
 
 def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
-    """Group records by setting and method, in the order given."""
+    """Group records by setting, in the order of the settings that tell them apart, and within a setting by method."""
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(_key(shared_settings(record)), []).append(record)
-    titles = _titles([shared_settings(group[0]) for group in groups.values()])
-    return [Setting(title, _methods(group)) for title, group in zip(titles, groups.values(), strict=True)]
+    keys = distinguishing([shared_settings(group[0]) for group in groups.values()])
+    ordered = sorted(groups.values(), key=lambda group: sort_key(shared_settings(group[0]), keys))
+    titles = name_groups([shared_settings(group[0]) for group in ordered])
+    return [Setting(title, _methods(group)) for title, group in zip(titles, ordered, strict=True)]
 
 
 def shared_settings(record: RunRecord) -> dict[str, Any]:
@@ -229,28 +241,6 @@ def _methods(records: Sequence[RunRecord]) -> list[Method]:
         duplicates = [record for same in candidates.values() for record in same if record is not group[record.seeds]]
         methods.append(Method(name, list(group.values()), tuple(duplicates)))
     return methods
-
-
-def _titles(shared: Sequence[dict[str, Any]]) -> list[str]:
-    """Name each setting by its data and training, and by whatever else sets it apart from the others."""
-    titles: list[str] = []
-    for settings in shared:
-        skewed = settings["partition"] in ("dirichlet", "dirichlet-pure", "quantity")
-        skew = f" (beta {settings['beta']:g})" if skewed else ""
-        parties = counted(settings["parties"], "party", "parties")
-        rounds, epochs = counted(settings["rounds"], "round"), counted(settings["epochs"], "local epoch")
-        title = (
-            f"{settings['dataset']}: {parties}, {settings['partition']} split{skew}, "
-            f"{rounds} of {epochs}, {settings['model']}"
-        )
-        named = ("dataset", "parties", "partition", "beta", "rounds", "epochs", "model")
-        more = [
-            f"{k.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{k.replace('_', ' ')} {v}"
-            for k, v in _differing(settings, shared).items()
-            if k not in named and v is not None
-        ]
-        titles.append(", ".join([title, *more]))
-    return titles
 
 
 def _differing(settings: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "
         align[:-1] + "l" if compared and several else align,
         [colour(place) for place in range(len(rows))],
         _accuracy_note(setting, compared),
-        _best(setting),
+        best_rows(setting),
     )
 
 
@@ -64,7 +64,7 @@ def _seed_count(method: Method) -> str:
     return text
 
 
-def _best(setting: Setting) -> frozenset[int]:
+def best_rows(setting: Setting) -> frozenset[int]:
     """The row with the highest mean accuracy, where there are several."""
     means = {place: statistics.fmean(m.accuracy.values()) for place, m in enumerate(setting.methods) if m.accuracy}
     return frozenset({max(means, key=lambda place: means[place])}) if len(means) > 1 else frozenset()
