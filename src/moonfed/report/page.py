@@ -12,6 +12,7 @@ from moonfed.report.figures import svg
 from moonfed.report.style import SHADES, STYLE
 
 TALL_ROWS = 40  # beyond which a table scrolls in a box that is lower than the screen
+WIDE_NAME = 12  # letters, beyond which the name of a row keeps some width on a phone
 WIDE_CELL = 40  # letters, beyond which a cell may have several lines
 LONG_WORD = 20  # letters, beyond which a word may be broken anywhere
 
@@ -122,7 +123,7 @@ def _row(table: Table, place: int, first: int) -> str:
         if i == first:
             dot = f'<i style="background:{table.colours[place]}" aria-hidden="true"></i>' if table.colours else ""
             text = f'<span class="dotted">{dot}<span>{text}</span></span>' if dot else text
-            cells.append(f'<th scope="row"{_kind(table, i, long)}>{text}</th>')
+            cells.append(f'<th scope="row"{_kind(table, i, long, len(cell) > WIDE_NAME)}>{text}</th>')
         else:
             shade = table.shades[place][i - first - 1] if table.shades else 0.0
             cells.append(f"<td{_kind(table, i, long, len(cell) > WIDE_CELL, shade)}>{text}</td>")

@@ -1,6 +1,7 @@
 """A reproduced table or figure as tables, Markdown, LaTeX and CSV."""
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 from moonfed.core.wording import unsigned_zero
@@ -38,7 +39,9 @@ def _values(result: Result, mark: str, heads: list[str]) -> Table:
     columns = ["on", "row", *heads, "95 %", *([final] if final else []), "trials"]
     rows = [_value_row(line, final is not None) for line in result["lines"]]
     align = "ll" + "r" * (len(columns) - 2)
-    return Table(f"{result['id']}-values", f"{result['id']}{mark}: published and measured", columns, rows, align)
+    caption = f"{result['id']}{mark}: published and measured"
+    grouped = len([first for first, _ in groupby(row[0] for row in rows)]) == len({row[0] for row in rows})
+    return Table(f"{result['id']}-values", caption, columns, rows, align, grouped=grouped)
 
 
 def _value_row(line: Result, with_final: bool) -> list[str]:

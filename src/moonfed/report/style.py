@@ -45,6 +45,8 @@ tbody th { font-weight: 600; }
 .number { text-align: right; }
 td { white-space: nowrap; }
 td.wide { white-space: normal; min-width: 16rem; }
+th.wide, th.long { min-width: 9rem; }
+th.long { overflow-wrap: anywhere; }
 [class*=shade] { padding-left: .5rem; padding-right: .5rem; }
 .dotted { display: flex; align-items: baseline; gap: .5em; }
 .dotted i { flex: none; width: .7em; height: .7em; border-radius: 50%; }
