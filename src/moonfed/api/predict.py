@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from moonfed.api.classifier import BATCH, Classifier, classifier, run_facts
-from moonfed.api.keywords import keyword_errors
+from moonfed.api.keywords import READ, keyword_errors
 from moonfed.api.row_ids import row_ids
 from moonfed.api.training_rows import find_training_rows
 from moonfed.data.readers import apply_encoding
@@ -128,7 +128,7 @@ class Predictions:
         return metrics_text(self.metrics)
 
 
-@keyword_errors()
+@keyword_errors(READ)
 def predict(
     run: str | PathLike[str],
     data: str | PathLike[str],
@@ -162,7 +162,7 @@ def predict_rows(
     return Predictions(places, classes, probabilities, found.labels, ids, id or "id", trained)
 
 
-@keyword_errors()
+@keyword_errors(READ)
 def load(run: str | PathLike[str], model: str | None = None) -> Classifier:
     """Read the model of a run folder as a plain module; a custom encoder is named again, FILE.py:NAME."""
     return load_classifier(read_saved(Path(run), model))

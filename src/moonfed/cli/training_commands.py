@@ -25,7 +25,7 @@ def run(given: Values, out: Out = None, resume: Resume = False, json: Json = Fal
     close(record, json)
 
 
-@with_settings(("data", "model", "train", "cohort", "run"))
+@with_settings(("data", "model", "train", "cohort", "run"), tables=("compare",))
 def compare(
     given: Values,
     several: Several,
