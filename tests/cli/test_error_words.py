@@ -17,9 +17,7 @@ FEDERATION = "[federation]\ndeadline = 3\n"
         (["partition"], COMPARE, "the table [compare] is read by moonfed compare only"),
         (["run"], FEDERATION, "the table [federation] is read by moonfed federate (or federation start) only"),
         (["compare", "moon"], FEDERATION, "the table [federation] is read by moonfed federate (or federation start)"),
-        (["run"], "[[train]]\nlr = 3\n", "train is a list in it.toml; write [train] once, with single brackets"),
         (["compare"], '[[compare]]\nmethods = ["moon"]\n', "compare is a list in it.toml; write [compare] once"),
-        (["run"], "train = 3\n", "train stands outside a section; sections are data, model"),
         (["run"], "lr = [0.1, 0.2]\n", "lr stands outside a section; sections are data, model"),
     ],
 )
