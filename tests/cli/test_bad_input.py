@@ -217,7 +217,7 @@ def test_an_assignment_without_section_name_and_value_is_refused(value: str, pla
         ("[" + ".".join("a" * 5000) + "]", 'no section of settings "a"'),
         ('[train]\n"a\\nb" = 1', 'no setting "a b" in [train]'),
         ('[data]\ndataset = "a\\u0000b"', "no data set"),
-        ("[[train]]\nlr = 0.1", "train stands outside a section"),
+        ("[[train]]\nlr = 0.1", "train is a list in settings.toml; write [train] once"),
         ("[run]\nseed = 2020-01-01", "run.seed needs a whole number"),
         ("[train]\nlr = 1e308", "train.lr needs a value <= 1e+38"),
     ],

@@ -53,7 +53,9 @@ def test_compare_prints_a_table_with_every_method(compared: tuple[Path, list[str
     answer = moonfed(*asked, "--resume")
     for method in asked[1:4]:
         accuracies = [rows(folder / method.replace(":", "-") / f"seed-{seed}")[-1]["accuracy"] for seed in (0, 2)]
-        (line,) = [line for line in answer.out.splitlines() if line.split()[:1] == [method]]
+        line, metrics = [line for line in answer.out.splitlines() if line.split()[:1] == [method]]
+        losses = [rows(folder / method.replace(":", "-") / f"seed-{seed}")[-1]["test_loss"] for seed in (0, 2)]
+        assert f"{statistics.fmean(losses):.3f}" in metrics
         assert f"{50 * sum(accuracies):.1f} ± {100 * statistics.stdev(accuracies):.1f}" in line
 
 

@@ -37,15 +37,15 @@ def test_a_table_with_carriers_runs_from_its_file_to_intervals(cache, tmp_path):
     assert party[:3] == ["AA", "336", "84"], "the parties are the carriers"
     found = moonfed(*words, "--resume", "--json").value
     assert [item["method"] for item in found] == METHODS
-    verdicts = {"better", "worse", "statistically indistinguishable"}
+    verdicts = {"better", "worse", "statistically indistinguishable", "two equal differences"}
     for item in found:
         over = item["accuracy"]
         assert over["n"] == 2
-        assert over["low"] <= over["mean"] <= over["high"]
+        assert (over["low"], over["high"], over["remark"]) == (None, None, "2 seeds: no interval")
         assert (item["difference"] is None) == (item["method"] == "fedavg"), "the baseline of the file"
         assert item["difference"] is None or item["difference"]["verdict"] in verdicts
-        (line,) = [line for line in answer.out.splitlines() if line.split()[:1] == [item["method"]]]
-        assert f"{100 * over['low']:.1f} to {100 * over['high']:.1f}" in line
+        line = next(line for line in answer.out.splitlines() if line.split()[:1] == [item["method"]])
+        assert "2 seeds: no interval" in line
         assert item["difference"] is None or line.rstrip().endswith(item["difference"]["verdict"])
 
 

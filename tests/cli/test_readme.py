@@ -97,11 +97,15 @@ def test_the_readme_has_at_most_700_words():
 
 
 def test_the_example_of_the_readme_runs(tmp_path, capsys):
-    """Its figures depend on the CPU, its form does not."""
+    """The last digits depend on the CPU; the form, and what the page says of every machine, do not."""
     (code,) = blocks("python")
     path = tmp_path / "example.py"
-    path.write_text(code.replace("rounds=5", "rounds=1"))
-    runpy.run_path(str(path))
+    path.write_text(code)
+    both = runpy.run_path(str(path))["both"]
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["moon", "fedavg"]
     assert all("% ±" in line for line in lines)
+    assert "both methods\nreach about 95 %" in README
+    for result in both.results.values():  # 93.9 to 96.5 % with seeds 0 to 8 and each of three kinds of kernels
+        assert all(0.9 < run.accuracy < 0.99 for run in result.runs)
+        assert 0.93 < result.accuracy < 0.975

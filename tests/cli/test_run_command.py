@@ -48,7 +48,9 @@ def test_run_json_is_one_value_with_the_last_round(ran: tuple[Path, Answer]) -> 
     folder, answer = ran
     last = rows(folder)[-1]
     accuracies = {"accuracy": last["accuracy"], "final_accuracy": last["accuracy"]}  # of two rounds, one is averaged
-    assert answer.value == {"folder": str(folder), "rounds": 2, "last": last, "failure": None} | accuracies
+    final = json.loads((folder / "evaluation.json").read_text())
+    more = {"metrics": {name: final[name] for name in ("log_loss", "brier", "ece")}, "by_party": {}}
+    assert answer.value == {"folder": str(folder), "rounds": 2, "last": last, "failure": None} | accuracies | more
 
 
 def test_a_round_has_accuracy_the_parts_of_the_loss_seconds_and_bytes(ran: tuple[Path, Answer]) -> None:

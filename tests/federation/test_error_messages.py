@@ -252,10 +252,12 @@ def test_another_number_of_sites_is_rejected_with_one_line(tmp_path: Path, count
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--deadline", "0"), "--deadline: input should be greater than 0, got 0"),
-        (("--quorum", "1.5"), "--quorum: input should be less than or equal to 1, got 1.5"),
-        (("--rows-limit", "many"), "--rows-limit: input should be a valid number"),
-        (("--norm-limit", "nan"), "--norm-limit: input should be a finite number, got nan"),
+        (("--deadline", "0"), "federation.deadline needs a value > 0, got 0; set it with --deadline\n"),
+        (("--deadline", "abc"), "federation.deadline needs a number, got abc; set it with --deadline\n"),
+        (("--attempts", "1.5"), "federation.attempts needs a whole number, got 1.5; set it with --attempts\n"),
+        (("--quorum", "1.5"), "federation.quorum needs a value <= 1, got 1.5; set it with --quorum\n"),
+        (("--rows-limit", "many"), "federation.rows needs a number, got many; set it with --rows-limit\n"),
+        (("--norm-limit", "nan"), "federation.norm needs a finite number, got nan; set it with --norm-limit\n"),
     ],
 )
 def test_limits_out_of_range_are_rejected_by_the_name_of_their_flag(place: Path, words: tuple[str, str], line: str):

@@ -198,9 +198,11 @@ def test_results_show_themselves_in_a_notebook(tmp_path: Path) -> None:
     page: Any = vars(type(both))["_repr_html_"](both)
     assert "<b>" not in page
     head, first, second = cells(page)
-    assert head == ["method", "accuracy", "standard deviation", "final accuracy", "seeds"]
+    assert head == ["method", "accuracy", "standard deviation", "95 % interval", "final accuracy", "seeds"]
     assert first[:2] == [name, f"{both[name].accuracy:.1%}"]
     assert second[0] == "fedavg"
+    assert first[3] == "2 seeds: no interval"
+    assert both[name].interval == (both[name].accuracy, None, None, 2)
     assert "on the test rows" in page
     result = fit("mlp", "digits", seeds=[3, 4], out=tmp_path / "a&b", **SHORT)
     page = vars(type(result))["_repr_html_"](result)

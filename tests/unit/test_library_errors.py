@@ -5,6 +5,8 @@ import inspect
 import pydoc
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,18 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 import moonfed as library
-from moonfed import Callback, compare, export, fit, moon, partition
-from moonfed.api.keywords import ARGUMENTS, by_keyword
+from moonfed import Callback, compare, export, fedavg, fedprox, fit, load, moon, partition, predict
+from moonfed.api.keywords import by_keyword
 from moonfed.core.errors import UserError
+from moonfed.core.rules import Algorithm, LocalRule, Preset, setting
 from moonfed.training.config import SECTIONS, flag_of
 from moonfed.training.registry import ALGORITHMS
 
 SHORT: dict[str, Any] = {"parties": 4, "rounds": 2, "epochs": 1, "progress": False}
 WINE: Any = load_wine()
 X, Y = WINE["data"], WINE["target"]
+FIT: Any = fit  # with keywords that it does not take
+COMPARE: Any = compare
 PLAIN: Any = vars(pydoc)["plaintext"]
 
 
@@ -67,11 +72,67 @@ def test_an_unknown_keyword_gets_the_suggestion_that_fits(typed: str, meant: str
     assert str(caught.value).startswith(f'no setting "{typed}"; {hint}known: algorithm, ')
 
 
-def test_what_fit_and_compare_take_by_name_is_what_can_be_suggested() -> None:
-    for function in (fit, compare):
-        own = {name for name, parameter in inspect.signature(function).parameters.items() if parameter.kind != 4}
-        assert own - set(ARGUMENTS) == set()
-    assert set(ARGUMENTS) <= {*inspect.signature(fit).parameters, *inspect.signature(compare).parameters}
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: FIT(algorithms=["moon"]), r'no setting "algorithms"; did you mean algorithm\? known: algorithm, b'),
+        (lambda: COMPARE(["moon"], algorithm="moon"), r'no setting "algorithm"; did you mean algorithms\? known: alg'),
+        (
+            lambda: FIT(algorithm=fedprox(), mu=2),
+            r"mu is a setting of the algorithm; use algorithm=moonfed.fedprox\(mu",
+        ),
+        (lambda: FIT(algorithm="moon:mu=3", mu=2), r"mu is a setting .* use algorithm=moonfed.moon\(mu=2\)$"),
+        (
+            lambda: FIT(algorithm=fedavg, mu=2),
+            r"fedavg: no setting mu \(fedprox, moon, moon-l2 have it\); use algorithm=",
+        ),
+        (
+            lambda: FIT(server="median"),
+            r"server is a setting of the algorithm; use algorithm=moonfed.moon\(server='median'\)",
+        ),
+        (
+            lambda: COMPARE(["fedavg", "fedprox"], mu=2),
+            r"mu is .*; give it to one of them, \[moonfed.fedprox\(mu=2\), ...\]",
+        ),
+        (lambda: COMPARE(["moon"], name="x"), "no setting name; use algorithms='x'"),
+        (lambda: partition(Y, kind="foo"), 'no kind "foo"; known: dirichlet, dirichlet-pure, iid'),
+        (lambda: partition(Y, seed=-1), "seed needs a value >= 0, got -1"),
+        (lambda: partition(Y, beta=-1), r"dirichlet needs beta > 0, got -1.0; use kind iid for an even split"),
+        (
+            lambda: FIT("mlp", "digit"),
+            r'no data set "digit" and no such file or folder; did you mean digits\? known: cifar10',
+        ),
+        (lambda: FIT("mlp", "digits.csv"), "no file or folder digits.csv; needed: an existing path"),
+    ],
+)
+def test_errors_speak_the_words_of_the_function_that_was_called(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        call()
+    assert re.match(said, str(caught.value)), caught.value
+    assert not FLAG.search(str(caught.value))
+
+
+def test_load_and_predict_speak_of_their_model(tmp_path: Path) -> None:
+    fit("mlp", out=tmp_path / "run", **SHORT)
+    rows: Any = str(tmp_path / "rows.csv")
+    for call in (
+        lambda: load(tmp_path / "run", model="a.py:A"),
+        lambda: predict(tmp_path / "run", rows, model="a.py:A"),
+    ):
+        with pytest.raises(UserError, match=r"was run with the encoder mlp of this package; omit model$"):
+            call()
+
+
+def test_a_setting_of_the_users_own_algorithm_is_set_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Mine(LocalRule):
+        strength: float = setting(1.0, "strength of nothing")
+
+    monkeypatch.setitem(ALGORITHMS, "mine-own", Preset("mine-own", Mine))
+    with pytest.raises(UserError, match=r"^mine-own: no setting mu \(fedprox, moon, moon-l2 have it\); use algorithm"):
+        FIT("mlp", algorithm=Algorithm("mine-own", Mine()), **SHORT | {"mu": 2})
+    with pytest.raises(UserError, match="strength is a setting of the algorithm; set it where mine-own is made"):
+        FIT("mlp", algorithm=Algorithm("mine-own", Mine()), **SHORT | {"strength": 2})
 
 
 @pytest.mark.parametrize("case", REFUSED)

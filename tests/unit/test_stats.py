@@ -2,9 +2,22 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from moonfed.experiments.statistics import Interval, deviation, interval, paired, rounds_to, t_quantile, verdict
+from moonfed.experiments.statistics import (
+    Interval,
+    accuracy_interval,
+    deviation,
+    interval,
+    no_interval,
+    paired,
+    rounds_to,
+    side,
+    t_quantile,
+    verdict,
+)
+from moonfed.papers.verdict import judge
 from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy, rounds_averaged
 
 
@@ -82,6 +95,64 @@ def test_a_difference_is_better_or_worse_only_if_its_interval_excludes_zero():
     assert verdict(Interval(0.1, -0.01, 0.2, 5)) == "statistically indistinguishable"
     assert verdict(Interval(0.1, 0.0, 0.2, 5)) == "statistically indistinguishable"
     assert verdict(Interval(0.1, None, None, 1)) == "one seed"
+
+
+def random_accuracies(rng):
+    """Accuracies of some seeds as they occur: near 0, near 1, anywhere; fractions of few rows; equal ones."""
+    n, rows = int(rng.integers(1, 12)), int(rng.integers(1, 400))
+    shape = rng.choice([0.05, 0.5, 1.0, 20.0], size=2)
+    found = rng.beta(*shape, size=n)
+    return [float(v) for v in (np.round(found * rows) / rows if rng.random() < 0.5 else found)]
+
+
+def test_the_interval_of_accuracies_is_within_0_and_1_and_contains_their_mean():
+    rng = np.random.default_rng(0)
+    seen = set()
+    for _ in range(5000):
+        values = random_accuracies(rng)
+        found, plain = accuracy_interval(values), interval(values)
+        assert (found.mean, found.n) == (plain.mean, len(values))
+        assert (found.low is None) == (found.high is None) == (len(values) < 3 or len(set(values)) == 1)
+        seen.add((found.low is None, any(end is not None and not 0 <= end <= 1 for end in plain[1:3])))
+        if found.low is not None and found.high is not None and plain.low is not None and plain.high is not None:
+            assert 0 <= found.low <= found.mean <= found.high <= 1
+            assert found.low == max(0, plain.low)
+            assert found.high == min(1, plain.high), "cut, and otherwise the t-interval"
+    assert seen == {(True, False), (True, True), (False, False), (False, True)}, "every case has occurred"
+
+
+def test_an_interval_of_a_mean_in_0_to_1_covers_it_as_often_when_cut():
+    rng = np.random.default_rng(1)
+    covered = {"cut": 0, "plain": 0}
+    for _ in range(2000):
+        values = [float(v) for v in rng.beta(9, 1, size=5)]
+        for name, found in (("cut", accuracy_interval(values)), ("plain", interval(values))):
+            covered[name] += found.low is not None and found.high is not None and found.low <= 0.9 <= found.high
+    assert covered["cut"] == covered["plain"]
+
+
+def test_figures_of_another_range_are_cut_at_their_own_top():
+    assert accuracy_interval([0.5, 1.5, 1.9], math.inf).high == interval([0.5, 1.5, 1.9]).high
+    assert accuracy_interval([0.5, 1.5, 1.9], 2.0)[1:3] == (0.0, 2.0)
+
+
+def test_an_accuracy_without_an_interval_says_why():
+    assert no_interval(accuracy_interval([0.9])) == "1 seed: no interval"
+    assert no_interval(accuracy_interval([0.9, 0.8])) == "2 seeds: no interval"
+    assert no_interval(accuracy_interval([1.0, 1.0, 1.0])) == "3 equal seeds: no interval"
+    assert no_interval(accuracy_interval([0.0, 0.0])) == "2 seeds: no interval"
+    assert no_interval(accuracy_interval([0.9, 0.8, 0.7])) is None
+    assert no_interval(accuracy_interval([0.9, 0.8]), "split") == "2 splits: no interval"
+
+
+def test_two_equal_differences_show_nothing_and_the_rule_of_the_papers_is_as_before():
+    tenths = paired({0: 0.8, 1: 0.9}, {0: 0.7, 1: 0.8})
+    assert tenths is not None
+    assert tenths.low != tenths.high, "equal by count, not to the last bit"
+    assert verdict(tenths) == "two equal differences"
+    assert verdict(Interval(0.0, 0.0, 0.0, 2)) == "statistically indistinguishable"
+    assert verdict(Interval(0.1, 0.1, 0.1, 3)) == side(tenths) == "better"
+    assert judge(tenths, None) == "holds"
 
 
 def rounds(*accuracies):

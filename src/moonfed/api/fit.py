@@ -75,8 +75,9 @@ def fit(
     Nothing is written without out; with it the run folder is that of moonfed run, and resume continues from its last
     saved round. With several seeds out gets a folder for each.
     """
-    how = _how(encoder, data, test, parties, rounds, out, callbacks, resume, progress, settings)
     chosen = algorithm_of(algorithm)
+    check_keywords(settings, fit, [chosen])
+    how = _how(encoder, data, test, parties, rounds, out, callbacks, resume, progress, settings)
     runs = _run([(label_of(chosen), chosen)], _seeds(seeds), how)
     return Result(tuple(runs))
 
@@ -115,6 +116,7 @@ def compare(
         raise UserError("compare needs at least one algorithm, got none")
     if len({name for name, _ in named}) < len(named):
         raise UserError(f"compare needs algorithms of different names, got {', '.join(name for name, _ in named)}")
+    check_keywords(settings, compare, [chosen for _, chosen in named])
     how = _how(encoder, data, test, parties, rounds, out, callbacks, resume, progress, settings)
     runs = _run(named, _seeds(seeds), how)
     return Comparison({name: Result(tuple(run for run in runs if run.method == name)) for name, _ in named})
@@ -167,7 +169,6 @@ def _how(
             raise UserError(f"a callback is a function of a round's record, or a Callback object, got {callback!r}")
     if not isinstance(out, str | PathLike | None):
         raise UserError(f"out is the path of a run folder, got {out!r}")
-    check_keywords(settings)
     asked = dict(settings) | ({} if parties is None else {"parties": parties})
     in_file = isinstance(test, str)
     asked |= {"test": test} if in_file else {}

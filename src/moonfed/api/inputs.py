@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset as TorchDataset
 
-from moonfed.core.errors import UserError
+from moonfed.core.errors import UserError, unknown
 from moonfed.core.files import short
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers.assemble import assemble
@@ -38,7 +39,11 @@ def given(data: DataLike, test: Rows | None, read: DataSettings) -> Given:
     if isinstance(data, str | PathLike):
         if test is not None:
             raise UserError("test rows are given as (x, y) where training rows are; for a file, test is a path")
-        return Given({"dataset": data} if data in DATASETS else {"path": str(data)})
+        if data in DATASETS:
+            return Given({"dataset": data})
+        if isinstance(data, str) and Path(data).name == data and not Path(data).suffix and not Path(data).exists():
+            raise unknown("data set", data, DATASETS, "and no such file or folder")
+        return Given({"path": str(data)})
     if isinstance(data, Dataset):
         if test is not None:
             raise UserError("a Dataset brings its own test rows; omit test")

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moonfed.api.keywords import config_of, keyword_errors
+from moonfed.api.keywords import PARTITION, config_of, keyword_errors
 from moonfed.core.errors import UserError
 from moonfed.data.partition import Split
 from moonfed.data.partition import partition as split_rows
 
 
-@keyword_errors()
+@keyword_errors(PARTITION)
 def partition(
     labels: Any,
     parties: int = 10,

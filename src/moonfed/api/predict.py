@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from moonfed.api.classifier import BATCH, Classifier, classifier, run_facts
-from moonfed.api.keywords import keyword_errors
+from moonfed.api.keywords import READ, keyword_errors
 from moonfed.api.row_ids import row_ids
 from moonfed.api.training_rows import find_training_rows
 from moonfed.data.readers import apply_encoding
 from moonfed.storage.saved_model import Saved, read_saved
+from moonfed.training.metrics import Metrics, metrics_text, probability_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,25 @@ class Predictions:
         right = [said == label for said, label, counts in rows if label and counts]
         return float(np.mean(right)) if right else None
 
+    @property
+    def metrics(self) -> Metrics:
+        """How good the probabilities are on the rows with a known class: log loss, Brier score, ECE and so on.
+
+        Empty if no row has one.
+        """
+        return self._metrics(np.ones(len(self.places), dtype=bool))
+
+    @property
+    def metrics_on_new_rows(self) -> Metrics:
+        """The same on rows that the model was not trained on; empty if that is not known."""
+        return {} if isinstance(self.trained, str) else self._metrics(~self.trained)
+
+    def _metrics(self, counted: NDArray[np.bool_]) -> Metrics:
+        place = {name: k for k, name in enumerate(self.classes)}
+        labels = np.array([place.get(label, -1) for label in self.labels or [""] * len(self.places)], dtype=np.int64)
+        chosen = counted & (labels >= 0)
+        return probability_metrics(self.probabilities[chosen], labels[chosen]) if chosen.any() else {}
+
     def as_csv(self) -> str:
         """One line per row: id and class if they are known, place, prediction, and the probability of each class."""
         text = io.StringIO()
@@ -81,7 +101,8 @@ class Predictions:
         for name, values in (("label", self.labels), ("id", self.ids), ("training_row", trained)):
             for row, value in zip(rows, values or [], strict=False):
                 row[name] = value
-        counts = {"training_rows": self.training_rows, "accuracy_on_new_rows": self.accuracy_on_new_rows}
+        new = {"accuracy_on_new_rows": self.accuracy_on_new_rows, "metrics_on_new_rows": self.metrics_on_new_rows}
+        counts = {"metrics": self.metrics, "training_rows": self.training_rows, **new}
         return {"accuracy": self.accuracy, **counts, "rows": rows}
 
     def summary(self) -> str:
@@ -97,8 +118,17 @@ class Predictions:
         others = "" if right is None else f" ({right:.1%} of the other {new:,} correctly)"
         return f"{line}; {self.training_rows:,} of them were training rows{others}"
 
+    def metrics_summary(self) -> str:
+        """Say in one line how good the probabilities are, on rows that are new to the model where there are others.
 
-@keyword_errors()
+        Empty if no such row has a known class.
+        """
+        if self.training_rows:
+            return f"on the other rows: {metrics_text(self.metrics_on_new_rows)}" if self.metrics_on_new_rows else ""
+        return metrics_text(self.metrics)
+
+
+@keyword_errors(READ)
 def predict(
     run: str | PathLike[str],
     data: str | PathLike[str],
@@ -132,7 +162,7 @@ def predict_rows(
     return Predictions(places, classes, probabilities, found.labels, ids, id or "id", trained)
 
 
-@keyword_errors()
+@keyword_errors(READ)
 def load(run: str | PathLike[str], model: str | None = None) -> Classifier:
     """Read the model of a run folder as a plain module; a custom encoder is named again, FILE.py:NAME."""
     return load_classifier(read_saved(Path(run), model))

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from moonfed.api.classifier import Classifier
 from moonfed.core.errors import UserError
 from moonfed.core.wording import counted
+from moonfed.experiments.statistics import Interval, accuracy_interval
 from moonfed.report.blocks import Table
+from moonfed.report.cell_text import ends_text
 from moonfed.report.table_formats import as_html
 from moonfed.training.accuracy import accuracy, rounds_averaged
 from moonfed.training.config import Config
+from moonfed.training.metrics import METRIC_NAMES, Metrics
 from moonfed.training.records import RoundRecord
 
 if TYPE_CHECKING:
@@ -63,6 +66,11 @@ class Run:
         found = self.evaluation.get("accuracy_by_party", self.evaluation.get("accuracy_at_party"))
         return {str(party): value for party, value in enumerate(found or [])}
 
+    @property
+    def metrics(self) -> Metrics:
+        """Log loss, Brier score and ECE of the final model, and AUC, sensitivity and specificity for two classes."""
+        return {name: self.evaluation[name] for name in METRIC_NAMES if name in self.evaluation}
+
     def __repr__(self) -> str:
         after = f"on {self.config.data.judged_on} after {counted(len(self.rows), 'round')}"
         return f"<{self.method}, seed {self.seed}: accuracy {self.accuracy:.1%} {after}>"
@@ -103,10 +111,23 @@ class Result:
         return statistics.stdev(run.accuracy for run in self.runs) if len(self.runs) > 1 else 0.0
 
     @property
+    def interval(self) -> Interval:
+        """Mean accuracy with its 95 % interval over the seeds; fewer than three seeds, or equal ones, give no ends."""
+        return accuracy_interval([run.accuracy for run in self.runs])
+
+    @property
     def accuracy_by_party(self) -> dict[str, float]:
         """The accuracy that each party sees."""
         found = [run.accuracy_by_party for run in self.runs]
         return {party: statistics.fmean(one[party] for one in found) for party in found[0]}
+
+    @property
+    def metrics(self) -> Metrics:
+        """Log loss, Brier score and so on of the final model; mean over the seeds."""
+        found = [run.metrics for run in self.runs]
+        values = {name: [one[name] for one in found] for name in found[0]}
+        known = {name: [v for v in several if v is not None] for name, several in values.items()}
+        return {name: statistics.fmean(several) if several else None for name, several in known.items()}
 
     @property
     def rows(self) -> list[RoundRecord]:
@@ -171,12 +192,13 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Show a small table in a notebook, a line per method."""
-        columns = ["method", "accuracy", "standard deviation", "final accuracy", "seeds"]
+        columns = ["method", "accuracy", "standard deviation", "95 % interval", "final accuracy", "seeds"]
         rows = [
             [
                 name,
                 f"{result.accuracy:.1%}",
                 f"{result.std:.1%}" if len(result.runs) > 1 else "",
+                ends_text(result.interval, sign="%"),
                 f"{result.final_accuracy:.1%}",
                 str(len(result.runs)),
             ]

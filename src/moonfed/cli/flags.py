@@ -23,6 +23,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="continue from the last s
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 MAX_CONFIG_BYTES = 30_000
+TABLES = {"compare": "moonfed compare", "federation": "moonfed federate (or federation start)"}
 PANELS = {
     "data": "Data and split",
     "model": "Network",
@@ -55,11 +56,15 @@ class Sources(NamedTuple):
 
 
 def with_settings(
-    sections: Sequence[str], without: Sequence[str] = (), more: Mapping[str, type[BaseModel]] | None = None
+    sections: Sequence[str],
+    without: Sequence[str] = (),
+    more: Mapping[str, type[BaseModel]] | None = None,
+    tables: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Any]:
     """Give a command --config, --set and a flag for every setting of some sections; it gets the values as `given`.
 
     What is typed wins over --set, and --set over the file. A parameter `several` stands for all the flags of Several.
+    tables are the tables of a file that the command reads beside the sections.
     """
     models = {name: SECTIONS[name] for name in sections} | dict(more or {})
 
@@ -77,6 +82,7 @@ def with_settings(
                 if (value := values.pop(key)) is not None:
                     typed.setdefault(section, {})[name] = value
             given = read_settings(typed, values.pop("config"), values.pop("set") or [])
+            _refuse_tables(given, {*(more or {}), *tables})
             if shared:
                 values["several"] = Several(**{name: values.pop(name) for name in Several._fields})
             command(given=given, **values)
@@ -95,10 +101,19 @@ def read_settings(typed: Values, file: Path | None, assignments: Sequence[str]) 
     values: Values = {}
     for layer in (_from_file(file) if file else {}, _from_assignments(assignments), typed):
         for section, entries in layer.items():
+            if isinstance(entries, list) and entries and all(isinstance(entry, dict) for entry in entries):
+                raise UserError(f"{section} is a list in {file}; write [{section}] once, with single brackets")
             if not isinstance(entries, dict):
                 raise UserError(f"{section} stands outside a section; sections are {', '.join(SECTIONS)}")
             values.setdefault(section, {}).update(entries)
     return values
+
+
+def _refuse_tables(given: Values, tables: set[str]) -> None:
+    """Refuse a table of a config file that another command reads, and name that command."""
+    for table, owner in TABLES.items():
+        if table in given and table not in tables:
+            raise UserError(f"the table [{table}] is read by {owner} only; use that, or omit the table")
 
 
 def _flags(section: str, model: type[BaseModel]) -> list[tuple[str, inspect.Parameter]]:

@@ -46,10 +46,14 @@ def predict(
         typer.echo(encoding.dumps(found.as_json(), indent=2, allow_nan=False))
     elif out is not None:
         typer.echo(f"{found.summary()}; {out}")
+        if found.metrics_summary():
+            typer.echo(found.metrics_summary())
     else:
         typer.echo(found.as_csv(), nl=False)
         if found.accuracy is not None or found.training_rows:
             typer.echo(found.summary(), err=True)
+            if found.metrics_summary():
+                typer.echo(found.metrics_summary(), err=True)
 
 
 def export(

@@ -28,8 +28,13 @@ def report(
         ),
     ] = None,
     tsne: Annotated[
-        int, typer.Option("--tsne", metavar="ROWS", help="test rows whose features are drawn by t-SNE; 0: none")
-    ] = 500,
+        int | None,
+        typer.Option(
+            "--tsne",
+            metavar="ROWS",
+            help="test rows whose features are drawn by t-SNE, 0: none (default 500, or 0 for more than 8 models)",
+        ),
+    ] = None,
     title: Annotated[str, typer.Option("--title", help="heading of the page")] = "Report of runs",
     json: Json = False,
 ) -> None:
@@ -57,7 +62,7 @@ def report(
         typer.echo(f"written to {out}" + (f", figures and tables to {figures}" if figures else ""))
 
 
-def _check(out: Path, figures: Path | None, targets: list[float], tsne: int) -> None:
+def _check(out: Path, figures: Path | None, targets: list[float], tsne: int | None) -> None:
     """Refuse what cannot be written or drawn, before anything is read."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"-o needs a file that ends in .html, got {out}")

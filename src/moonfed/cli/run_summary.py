@@ -14,11 +14,14 @@ def close(outcome: RunRecord, json: bool) -> None:
     from moonfed.report.by_party import accuracy_by_party, party_table
     from moonfed.report.terminal import print_table
     from moonfed.training.accuracy import accuracy, final_accuracy, rounds_averaged
+    from moonfed.training.metrics import METRIC_NAMES, metrics_text
 
-    last = outcome.rows[-1] if outcome.rows else None
+    last, final = outcome.rows[-1] if outcome.rows else None, outcome.evaluation
+    by_party = final.get("by_party", {})
     if json:
         answer = {"folder": str(outcome.folder), "rounds": len(outcome.rows), "accuracy": accuracy(outcome.rows)}
         answer |= {"final_accuracy": final_accuracy(outcome.rows), "last": last, "failure": outcome.failure}
+        answer |= {"metrics": {k: final[k] for k in (*METRIC_NAMES, "positive") if k in final}, "by_party": by_party}
         typer.echo(encoding.dumps(answer, indent=2, allow_nan=False))
     if outcome.failure is not None:
         raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
@@ -26,8 +29,11 @@ def close(outcome: RunRecord, json: bool) -> None:
         raise RunFailed(f"stopped after round {len(outcome.rows)}, saved in {outcome.folder}; continue with --resume")
     if last is not None and not json:
         natural = outcome.config.data.partition == "natural"
-        if natural and (parties := party_table(accuracy_by_party([("", outcome)]))) is not None:
+        if natural and (parties := party_table(accuracy_by_party([("", outcome)]), by_party)) is not None:
             print_table(parties)
+        if figures := metrics_text(final):
+            positive = f" (positive: {final['positive']})" if "positive" in final else ""
+            typer.echo(f"final model: {figures}{positive}")
         where = outcome.config.data.judged_on if outcome.config.data.validation else "the test set"
         averaged = rounds_averaged(sum(row["accuracy"] is not None for row in outcome.rows))
         more = f" (mean of the last {averaged}; final accuracy {last['accuracy']:.1%})" if averaged > 1 else ""

@@ -25,7 +25,7 @@ def run(given: Values, out: Out = None, resume: Resume = False, json: Json = Fal
     close(record, json)
 
 
-@with_settings(("data", "model", "train", "cohort", "run"))
+@with_settings(("data", "model", "train", "cohort", "run"), tables=("compare",))
 def compare(
     given: Values,
     several: Several,
@@ -64,6 +64,7 @@ def _run_together(
     """Run the trials of a plan and print one table of them."""
     from moonfed.experiments.execute import execute
     from moonfed.report.by_party import accuracy_by_party, party_table
+    from moonfed.report.final_metrics import metrics_table
     from moonfed.report.methods import comparison
     from moonfed.report.sections import accuracy_table
     from moonfed.report.terminal import print_table
@@ -78,8 +79,9 @@ def _run_together(
         _print_json(setting.as_json()["methods"])
     else:
         print_table(accuracy_table(setting, folder.name, setting.title, kind))
-        if (parties := party_table(accuracy_by_party(named))) is not None:
-            print_table(parties)
+        for table in (metrics_table(setting, kind), party_table(accuracy_by_party(named))):
+            if table is not None:
+                print_table(table)
         typer.echo(f"runs: {folder}/{kind.upper()}/seed-N")
     for outcome in outcomes:
         if outcome.failure is not None:

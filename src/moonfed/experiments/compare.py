@@ -1,6 +1,7 @@
 """Plans several methods over several seeds, as trials of one stack."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 from moonfed.core.errors import UserError, unknown
 from moonfed.training.config import Config, make_config
 from moonfed.training.registry import make_algorithm
+from moonfed.training.settings import AlgorithmSettings
 
 DEFAULT_SEEDS = "0,1,2"
 MAX_SEEDS, MAX_DIGITS = 10_000, 10
@@ -75,12 +77,23 @@ def _refuse_equal(methods: Sequence[str]) -> None:
     """Refuse two methods that are the same by value, for example moon:mu=1 and moon:mu=1.0."""
     seen: dict[str, str] = {}
     for method in methods:
-        settings = make_config({"algorithm": parse_method(method)}).algorithm
+        settings = _algorithm_settings(method)
         rules = make_algorithm(settings.name, settings.server, settings.options)
         value = repr((rules.local, rules.aggregator, rules.server_optimizer))
         if value in seen:
             raise UserError(f"{seen[value]} and {method} are the same method; give each method once")
         seen[value] = method
+
+
+def _algorithm_settings(method: str) -> AlgorithmSettings:
+    """Check a method's settings; an error says how they are written in a method, which has no flags."""
+    try:
+        return make_config({"algorithm": parse_method(method)}).algorithm
+    except UserError as error:
+        name = method.partition(":")[0]
+        setting = re.match(r"[\w-]+\.(\w+) needs", str(error))
+        plain = re.sub(r"; set it with --[\w.-]+$", "", str(error))
+        raise UserError(f"{plain}; write it as {name}:{setting[1]}=VALUE" if setting else plain) from None
 
 
 def read_seeds(seeds: str | None, values: Values) -> list[int]:

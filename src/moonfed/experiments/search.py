@@ -12,7 +12,7 @@ from typing import NamedTuple
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import generator
 from moonfed.core.wording import counted
-from moonfed.experiments.statistics import BETTER, Interval, interval, paired, verdict
+from moonfed.experiments.statistics import BETTER, TWO_EQUAL, Interval, accuracy_interval, paired, verdict
 
 FINALISTS = 2
 Results = dict[int, dict[int, float | None]]  # setting to seed to held-out accuracy; None where the run failed
@@ -46,13 +46,12 @@ class Choice(NamedTuple):
     @property
     def distinguishable(self) -> bool:
         """Whether the interval of the difference excludes 0."""
-        return self.difference is not None and verdict(self.difference) == BETTER and not self.degenerate
+        return self.difference is not None and verdict(self.difference) == BETTER
 
     @property
     def degenerate(self) -> bool:
-        """Whether two seeds gave exactly the same difference, as happens with few rows: the interval has no width."""
-        gap = self.difference
-        return gap is not None and gap.n == 2 and gap.low == gap.high
+        """Whether two seeds gave the same difference: the interval has no width."""
+        return self.difference is not None and verdict(self.difference) == TWO_EQUAL
 
 
 def plan_search(settings: int, seeds: Sequence[int], budget: int, default: int = 0) -> Plan:
@@ -106,7 +105,7 @@ def estimate(plan: Plan, found: Mapping[int, float | None]) -> Interval | None:
     """Mean of a setting with its interval: over the final seeds if it got that far, else over those it has."""
     seeds = plan.seeds if set(plan.seeds) <= set(found) else plan.selection_seeds
     scores = [value for seed, value in found.items() if seed in seeds and value is not None]
-    return interval(scores) if scores else None
+    return accuracy_interval(scores) if scores else None
 
 
 def _scores(found: Mapping[int, float | None], seeds: Sequence[int]) -> dict[int, float] | None:

@@ -7,13 +7,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from scipy.special import stdtrit
 
+from moonfed.core.wording import counted
+
 Key = TypeVar("Key", bound=Hashable)
 BETTER, WORSE = "better", "worse"
 INDISTINGUISHABLE, ONE_PAIR = "statistically indistinguishable", "one seed"
+TWO_EQUAL = "two equal differences"  # as happens with few test rows; their interval has no width
+ROUNDING = 1e-9  # differences of accuracies that are equal by count differ by less
+MIN_VALUES = 3  # of an accuracy's interval: the interval of two values is 12.7 standard errors to either side
 
 
 class Interval(NamedTuple):
-    """A mean over n values with the ends of its 95 % t-interval; a single value has no ends."""
+    """A mean over n values with the ends of its 95 % interval; low and high are None where there is none."""
 
     mean: float
     low: float | None
@@ -35,6 +40,26 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
+def accuracy_interval(values: Sequence[float], top: float = 1.0) -> Interval:
+    """Mean of accuracies, or of other figures from 0 to a top, with its t-interval cut to their range.
+
+    Cutting loses no coverage, because a mean accuracy cannot lie outside. Fewer than three values give no interval, nor
+    do equal ones: a width of zero would claim a certainty that they do not show.
+    """
+    mean, low, high, n = interval(values)
+    if low is None or high is None or n < MIN_VALUES or min(values) == max(values):
+        return Interval(mean, None, None, n)
+    return Interval(mean, max(0.0, low), min(top, high), n)
+
+
+def no_interval(accuracy: Interval, noun: str = "seed") -> str | None:
+    """Say why an accuracy has no interval; None if it has one."""
+    if accuracy.low is not None:
+        return None
+    equal = "" if accuracy.n < MIN_VALUES else "equal "
+    return f"{counted(accuracy.n, equal + noun)}: no interval"
+
+
 def paired(one: Mapping[Key, float], other: Mapping[Key, float]) -> Interval | None:
     """Mean of the first minus the second over the keys that both have; None if they share none."""
     differences = [value - other[key] for key, value in one.items() if key in other]
@@ -42,7 +67,15 @@ def paired(one: Mapping[Key, float], other: Mapping[Key, float]) -> Interval | N
 
 
 def verdict(difference: Interval) -> str:
-    """What the interval of a paired difference shows: better, worse, or indistinguishable if it contains 0."""
+    """What a paired difference shows: as side() says, but two equal differences show nothing."""
+    low, high = difference.low, difference.high
+    if difference.n == 2 and low is not None and high is not None and low != 0 and high - low < ROUNDING:
+        return TWO_EQUAL
+    return side(difference)
+
+
+def side(difference: Interval) -> str:
+    """Where the interval of a paired difference lies: better, worse, or indistinguishable if it contains 0."""
     if difference.low is None or difference.high is None:
         return ONE_PAIR
     return BETTER if difference.low > 0 else WORSE if difference.high < 0 else INDISTINGUISHABLE

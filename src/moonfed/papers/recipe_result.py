@@ -10,7 +10,7 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import read_json
-from moonfed.experiments.statistics import deviation, interval
+from moonfed.experiments.statistics import accuracy_interval, deviation, interval
 from moonfed.papers.published import Place, Published, library
 from moonfed.papers.readings import accuracy_curve, first_crossing, loss, loss_curve, seconds_per_round
 from moonfed.papers.recipe import LOWER_IS_BETTER, WITHOUT_TRIALS, Contrast, Line, Recipe
@@ -132,8 +132,8 @@ def _line(line: Line, read: dict[Key, Reading], table: Published, options: Repro
         "settings": cell.settings,
         "published": _printed(line.measure, table.value(printed)),
         "published_std": _printed(line.measure, table.deviation(printed)),
-        "measured": _spread({key: r.value for key, r in read.items()}),
-        "final": _spread({key: r.final for key, r in read.items() if r.final is not None}),
+        "measured": _spread(line.measure, {key: r.value for key, r in read.items()}),
+        "final": _spread(line.measure, {key: r.final for key, r in read.items() if r.final is not None}),
         "over_parties": _mean([r.over_parties for r in read.values() if r.over_parties is not None]),
         "state": "run" if read else "failed" if failed else "not run",
         "failed": len(failed),
@@ -209,10 +209,11 @@ def _reversed(text: str) -> str:
     return f"{other}{over}{row}, {column}" if over else f"less: {text}"
 
 
-def _spread(values: dict[Key, float]) -> Json | None:
+def _spread(measure: str, values: dict[Key, float]) -> Json | None:
     if not values:
         return None
-    return interval(units(values))._asdict() | {"std": deviation(list(values.values())), "trials": len(values)}
+    over = accuracy_interval if measure == "accuracy" else interval
+    return over(units(values))._asdict() | {"std": deviation(list(values.values())), "trials": len(values)}
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Mapping
 
-from moonfed.experiments.statistics import BETTER, WORSE, Interval, verdict
+from moonfed.experiments.statistics import BETTER, WORSE, Interval, side
 
 HOLDS, SMALLER, CONTRADICTED = "holds", "holds, smaller", "contradicted"
 NOT_SHOWN, NOT_RUN = "not shown", "not run"
@@ -21,7 +21,7 @@ def judge(difference: Interval | None, margin: float | None) -> str:
     """Judge a difference that was published as positive; without a margin, only its sign is tested."""
     if difference is None:
         return NOT_RUN
-    found = verdict(difference)
+    found = side(difference)
     if found == BETTER and difference.high is not None:
         return HOLDS if margin is None or difference.high >= margin else SMALLER
     return CONTRADICTED if found == WORSE else NOT_SHOWN

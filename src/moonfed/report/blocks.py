@@ -29,6 +29,9 @@ class Table:
     colours: list[str] = field(default_factory=list)  # one per row: the colour of its method in the figures
     note: str = ""
     bold: frozenset[int] = frozenset()  # rows to emphasise
+    grouped: bool = False  # rows with the same first cell form a group: on a page, one heading above them
+    links: dict[str, str] = field(default_factory=dict)  # the section that the name of a group leads to
+    shades: list[list[float]] = field(default_factory=list)  # 0 to 1, one per cell but the first; empty: no shading
 
     @property
     def alignment(self) -> str:
@@ -56,13 +59,11 @@ class PlotGrid:
 
 @dataclass(frozen=True)
 class Details:
-    """Blocks that are collapsed on the screen and open in print."""
+    """Blocks that are collapsed on the screen and open in print; with an anchor, links lead to it and open it."""
 
     summary: str
     blocks: "list[Block]"
-
-
-Block: TypeAlias = Paragraph | Table | PlotGrid | Details
+    anchor: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,12 @@ class Section:
     """A heading with its blocks; depth 2 is a chapter, 3 a part of it."""
 
     title: str
-    blocks: list[Block]
+    blocks: "list[Block]"
     depth: int = 2
+    short: str = ""  # its name in the table of contents; default: the title
+
+
+Block: TypeAlias = Paragraph | Table | PlotGrid | Details | Section
 
 
 def tables_of(sections: Sequence[Section]) -> list[Table]:
@@ -92,5 +97,5 @@ def _all_blocks(sections: Sequence[Section]) -> Iterator[Block]:
 def _flatten(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         yield block
-        if isinstance(block, Details):
+        if isinstance(block, Details | Section):
             yield from _flatten(block.blocks)

@@ -1,14 +1,13 @@
 """Accuracy of the final models at each named party."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from moonfed.core.errors import UserError
-from moonfed.core.files import read_json
 from moonfed.report.blocks import Table
-from moonfed.storage.run_files import EVALUATION
 from moonfed.storage.run_record import RunRecord
+from moonfed.training.metrics import METRIC_NAMES
 
 MAX_PARTIES_SHOWN = 40
 
@@ -30,7 +29,7 @@ def accuracy_by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[PartyAc
     values: dict[tuple[str, str], list[float]] = {}
     methods = list(dict.fromkeys(name for name, _ in outcomes))
     for method, outcome in outcomes:
-        for line in _read_parties(outcome):
+        for line in outcome.evaluation.get("parties") or []:
             name = str(line["party"])
             kind = outcome.config.data.judged
             found.setdefault(name, PartyAccuracy(name, line["rows"], line["test_rows"], dict.fromkeys(methods), kind))
@@ -41,8 +40,13 @@ def accuracy_by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[PartyAc
     return list(found.values())
 
 
-def party_table(parties: Sequence[PartyAccuracy]) -> Table | None:
-    """Table of the accuracy at each party; of many parties only the worst are listed. None without parties."""
+def party_table(
+    parties: Sequence[PartyAccuracy], metrics: Mapping[str, Mapping[str, Any]] | None = None
+) -> Table | None:
+    """Table of the accuracy at each party, and of metrics where they are given; None without parties.
+
+    Of many parties only the worst are listed.
+    """
     if not parties:
         return None
     judged = f"{parties[0].judged} rows"
@@ -57,18 +61,14 @@ def party_table(parties: Sequence[PartyAccuracy]) -> Table | None:
         for at in listed
     ]
     methods = [method or "final accuracy" for method in parties[0].accuracies]
+    known = [name for name in METRIC_NAMES if metrics and any(name in found for found in metrics.values())]
+    for row, at in zip(rows, listed, strict=True):
+        figures = [(metrics or {}).get(at.party, {}).get(name) for name in known]
+        row += ["" if figure is None else f"{figure:.3f}" for figure in figures]
     note = f"final accuracy on each party's own {judged}{some}"
-    return Table("parties", "", ["party", "rows", judged, *methods], rows, note=note)
+    columns = ["party", "rows", judged, *methods, *(METRIC_NAMES[name] for name in known)]
+    return Table("parties", "", columns, rows, note=note)
 
 
 def _worst_accuracy(at: PartyAccuracy) -> float:
     return min([value for value in at.accuracies.values() if value is not None], default=2.0)
-
-
-def _read_parties(outcome: RunRecord) -> list[dict]:
-    if not outcome.finished:
-        return []
-    try:
-        return read_json(outcome.folder / EVALUATION).get("parties") or []
-    except UserError:
-        return []

@@ -2,18 +2,21 @@
 
 import logging
 import statistics
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.core.wording import counted
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import ReaderOptions, read_dataset
-from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Section
+from moonfed.report.blocks import Block, Details, Paragraph, Plot, PlotGrid, Section
+from moonfed.report.cell_text import slug
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE
+from moonfed.report.final_models import class_names
 from moonfed.report.heatmap import heatmap
 from moonfed.report.methods import Method, Setting
-from moonfed.report.sections import slug
 from moonfed.storage.features import SHOWN, features, model_of, network, sample_rows
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.registry import ALGORITHMS
@@ -22,34 +25,56 @@ from moonfed.training.split_summary import describe_split
 
 logger = logging.getLogger(__name__)
 
-MAX_SPLITS_PLOTTED = 3
+MAX_SEEDS_PLOTTED = 3  # of one kind of split
+MAX_SPLITS_PLOTTED = 12  # of a page
+SPLIT_SETTINGS = ("dataset", "path", "partition", "parties", "beta", "classes_per_party", "floor", "validation")
 
 
-def split_section(setting: Setting, name: str) -> Section:
-    """Plot the heat map of each split, up to three of them."""
-    by_split: dict[int, RunRecord] = {}
-    for record in (record for method in setting.methods for record in method.records):
-        if not ALGORITHMS[record.config.algorithm.name].pooled:
-            by_split.setdefault(record.seeds[0], record)
+def split_section(settings: Sequence[Setting], name: str) -> Section:
+    """Plot the heat map of each split once, whatever number of groups and seeds have it."""
     title = "Rows of each class at each party"
-    if not by_split:
-        return Section(title, [Paragraph("All rows are in one place.")], 3)
+    kinds = _splits(settings)
+    if not kinds:
+        return Section(title, [Paragraph("All rows are in one place.")], short="Splits")
     plots: list[Plot] = []
-    for seed, record in sorted(by_split.items())[:MAX_SPLITS_PLOTTED]:
+    blocks: list[Block] = []
+    shown = [
+        (kind, record) for kind, by_seed in enumerate(kinds) for record in list(by_seed.values())[:MAX_SEEDS_PLOTTED]
+    ]
+    for kind, record in shown[:MAX_SPLITS_PLOTTED]:
         try:
-            split = describe_split(record.config, load(record))
+            plots.append(_split_plot(record, f"{name}-split-{kind + 1}" if len(kinds) > 1 else f"{name}-split"))
         except UserError as error:
-            return Section(title, [Paragraph(f"Not plotted: {error}.", warning=True)], 3)
-        sizes = split["sizes"]
-        holders = counted(len(sizes), "party holds", "parties hold")
-        counts = f"{holders} {min(sizes)} to {max(sizes)} of {sum(sizes)} rows"
-        caption = f"Split {seed}: {counts}, {statistics.fmean(sizes):.0f} on average. Darker is more."
-        alt = f"Rows of each class at each party, split seed {seed}: {counts}."
-        plots.append(Plot(f"{name}-split-{seed}", heatmap(split, SIZE[0]), alt, caption))
-    blocks: list[Block] = [PlotGrid(plots)]
-    if len(by_split) > MAX_SPLITS_PLOTTED:
-        blocks.append(Paragraph(f"{len(by_split)} splits were used; the first {MAX_SPLITS_PLOTTED} are plotted."))
-    return Section(title, blocks, 3)
+            blocks.append(Paragraph(f"Not plotted: {error}.", warning=True))
+    used = sum(len(by_seed) for by_seed in kinds)
+    if used > len(plots) and plots:
+        blocks.append(Paragraph(f"{used} splits were used; {len(plots)} are plotted."))
+    found: list[Block] = [*([PlotGrid(plots)] if plots else []), *dict.fromkeys(blocks)]
+    return Section(title, found if len(settings) == 1 else [Details("Heat maps", found)], short="Splits")
+
+
+def _splits(settings: Sequence[Setting]) -> list[dict[int, RunRecord]]:
+    """A trial of each split, by kind of split and seed; a natural split is the same for every seed."""
+    kinds: dict[tuple[Any, ...], dict[int, RunRecord]] = {}
+    records = [record for setting in settings for method in setting.methods for record in method.records]
+    for record in records:
+        data = record.config.data
+        if not ALGORITHMS[record.config.algorithm.name].pooled:
+            natural = data.partition == "natural"
+            kind = tuple(getattr(data, key) for key in SPLIT_SETTINGS)
+            kinds.setdefault(kind, {}).setdefault(0 if natural else record.seeds[0], record)
+    return [dict(sorted(by_seed.items())) for by_seed in kinds.values()]
+
+
+def _split_plot(record: RunRecord, name: str) -> Plot:
+    split, seed = describe_split(record.config, load(record)), record.seeds[0]
+    sizes = split["sizes"]
+    holders = counted(len(sizes), "party holds", "parties hold")
+    counts = f"{holders} {min(sizes)} to {max(sizes)} of {sum(sizes)} rows"
+    which = "Natural split" if split["partition"] == "natural" else f"Split seed {seed}"
+    caption = f"{which}: {counts}, {statistics.fmean(sizes):.0f} on average. Darker is more."
+    alt = f"Rows of each class at each party. {which}: {counts}."
+    return Plot(f"{name}-{seed}", heatmap(split, SIZE[0]), alt, caption)
 
 
 def feature_section(setting: Setting, name: str, rows: int) -> Section | None:
@@ -73,14 +98,15 @@ def feature_section(setting: Setting, name: str, rows: int) -> Section | None:
             continue
         width, classes, rows = found.shape[1], data.classes, len(sample)
         whose = f"{method.name}, {which}"
-        figure = panel(embed(found), data.test_labels[sample], method.name)
+        names = class_names(record, data.classes)
+        figure = panel(embed(found), data.test_labels[sample], method.name, names)
         alt = f"t-SNE of the features of {len(sample)} test rows in {whose}, coloured by class."
         plots.append(Plot(f"{name}-tsne-{slug(method.name)}", figure, alt, f"{whose}, seed {record.seeds[1]}"))
     if plots:
         some = f" of the first {SHOWN} of {classes} classes" if classes > SHOWN else ""
         text = (
             f"The encoder's {width} features of the same {rows} test rows{some}, projected to the plane by t-SNE. "
-            "Colours and numbers are classes. Axes have no meaning, and distances between groups little."
+            "Colours and labels are classes. Axes have no meaning, and distances between groups little."
         )
         blocks = [Paragraph(text), *blocks, PlotGrid(plots, small=True)]
     return Section("Features of the final models", blocks, 3)

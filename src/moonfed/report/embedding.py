@@ -1,5 +1,6 @@
 """t-SNE of the features of test rows, as in Figure 2 of the MOON paper."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -10,9 +11,11 @@ from torch import Tensor
 
 from moonfed.core.seeds import seed_for
 from moonfed.report.figures import STYLE
+from moonfed.report.heatmap import shorten
 
-# Tol's muted palette and black, safe for colour-blind readers; each class also carries its number.
+# Tol's muted palette and black, safe for colour-blind readers; each class also carries its name.
 CLASSES = ("#CC6677", "#332288", "#C4A92F", "#117733", "#5BA9D0", "#882255", "#44AA99", "#8A8A2B", "#AA4499", "#222222")
+MAX_LABEL = 12  # letters of a class
 MARKERS = ("o", "s", "^", "D", "v")
 
 
@@ -24,8 +27,8 @@ def embed(features: Tensor) -> Any:
     return TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(values)
 
 
-def panel(positions: Any, labels: Tensor, title: str) -> Figure:
-    """Plot the rows of each class in its colour and marker, with the class number at their median."""
+def panel(positions: Any, labels: Tensor, title: str, names: Sequence[str] = ()) -> Figure:
+    """Plot the rows of each class in its colour and marker, with the name or number of the class at their median."""
     classes = labels.cpu().numpy()
     with matplotlib.rc_context(STYLE | {"axes.grid": False, "axes.spines.left": False, "axes.spines.bottom": False}):
         figure = Figure(figsize=(3.1, 3.1), layout="constrained")
@@ -39,7 +42,8 @@ def panel(positions: Any, labels: Tensor, title: str) -> Figure:
         for k in np.unique(classes):
             x, y = np.median(positions[classes == k], axis=0)
             box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": CLASSES[k % 10], "linewidth": 0.8}
-            axes.text(x, y, str(k), fontsize=8.5, ha="center", va="center", bbox=box | {"alpha": 0.88})
+            label = shorten(names[int(k)], MAX_LABEL) if names else str(k)
+            axes.text(x, y, label, fontsize=8.5, ha="center", va="center", bbox=box | {"alpha": 0.88})
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_title(title, fontsize=min(11, 340 / len(title)))

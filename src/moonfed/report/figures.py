@@ -118,9 +118,17 @@ def svg(figure: Figure, name: str) -> str:
     content = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", content).replace("xlink:href", "href")
     content = re.sub(r'(<svg[^>]*?)\swidth="[^"]*"', r"\1", content, count=1)
     content = re.sub(r'(<svg[^>]*?)\sheight="[^"]*"', r"\1", content, count=1)
+    content = re.sub(r'<g id="[^"]*"', "<g", content)  # no link leads to a group
     prefix = re.sub(r"\W+", "-", name)
     content = re.sub(r'\bid="', f'id="{prefix}-', content)
-    return re.sub(r"(url\(#|href=\"#)", rf"\g<1>{prefix}-", content).strip()
+    content = re.sub(r"(url\(#|href=\"#)", rf"\g<1>{prefix}-", content)
+    return re.sub(r"<[^>]+>", _shorter, re.sub(r"\s+", " ", content)).replace("> <", "><").strip()
+
+
+def _shorter(tag: re.Match[str]) -> str:
+    """Drop the font, which the page sets, and digits that are smaller than a pixel, from the tag of a figure."""
+    text = re.sub(r"font-family: [^;\"]*;? ?| transform=\"rotate\(-0 [^\"]*\"", "", tag[0])
+    return text if "base64" in text else re.sub(r"(\.\d\d)\d+", r"\1", text)
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -55,11 +55,12 @@ def _name_ticks(axes: Any, split: dict[str, Any]) -> None:
     """Write the names of parties and classes at the ticks, where they have names."""
     parties, classes = split.get("party_names"), split.get("class_names")
     if parties:
-        axes.set_xticklabels([_shorten(parties[int(k)]) for k in axes.get_xticks()], rotation=45, ha="right")
+        axes.set_xticklabels([shorten(parties[int(k)]) for k in axes.get_xticks()], rotation=45, ha="right")
     if classes:
-        axes.set_yticklabels([_shorten(classes[int(k)]) for k in axes.get_yticks()])
+        axes.set_yticklabels([shorten(classes[int(k)]) for k in axes.get_yticks()])
 
 
-def _shorten(name: str) -> str:
-    plain = name.replace("$", r"\$")  # matplotlib would read a formula
-    return plain if len(plain) <= 16 else plain[:15] + "…"
+def shorten(name: str, length: int = 16) -> str:
+    """Cut a name to fit a figure; matplotlib would read dollar signs as a formula."""
+    cut = name if len(name) <= length else name[: length - 1] + "…"
+    return cut.replace("$", r"\$")

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from moonfed.core.wording import counted
+from moonfed.experiments.statistics import Interval
 from moonfed.report.blocks import Table
+from moonfed.report.cell_text import ends_text
 
 MAX_CLASS_COLUMNS = 20
 
@@ -117,7 +119,7 @@ def _setting_row(item: dict[str, Any]) -> list[str]:
     failed = f", {item['failed']} failed" if item["failed"] else ""
     if over is None:
         return [item["setting"], "failed", "", str(item["failed"])]
-    ends = "" if over["low"] is None else f"{over['low']:.1%} to {over['high']:.1%}"
+    ends = ends_text(Interval(**over), sign="%")
     return [item["setting"], f"{over['mean']:.1%}", ends, f"{over['n']}{failed}"]
 
 

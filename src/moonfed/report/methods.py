@@ -1,20 +1,31 @@
 """Groups runs by setting, and within a setting by method over its seeds."""
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moonfed.core.wording import counted
-from moonfed.experiments.statistics import Interval, deviation, interval, paired, rounds_to, verdict
+from moonfed.experiments.statistics import (
+    Interval,
+    accuracy_interval,
+    deviation,
+    no_interval,
+    paired,
+    rounds_to,
+    verdict,
+)
+from moonfed.report.group_names import describe, distinguishing, name_groups, sort_key
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy
+from moonfed.training.metrics import METRIC_NAMES
 from moonfed.training.records import RoundRecord
 
 Seeds = tuple[int, int]  # of the split and of the training
 DEFAULT_BASELINE = "fedavg"
+METRIC_TOPS = {"log_loss": math.inf, "brier": 2.0}  # the largest value of a metric, where it is not 1
 
 
 @dataclass(frozen=True)
@@ -62,9 +73,24 @@ class Method:
         return {seeds: value for seeds, rows in self.rows.items() if (value := final_accuracy(rows)) is not None}
 
     @property
+    def metrics(self) -> dict[str, dict[Seeds, float]]:
+        """Log loss, Brier score, calibration error and so on of the final models, by seed."""
+        found: dict[str, dict[Seeds, float]] = {name: {} for name in METRIC_NAMES}
+        for record in self.records:
+            for name, values in found.items():
+                if (value := record.evaluation.get(name)) is not None:
+                    values[record.seeds] = float(value)
+        return {name: values for name, values in found.items() if values}
+
+    @property
+    def open_trials(self) -> list[str]:
+        """How each trial ended that has failed or is not finished."""
+        return [f"{_seed_text(r.seeds)} {r.state}" for r in self.records if not r.finished]
+
+    @property
     def remarks(self) -> list[str]:
         """Remarks on unfinished and duplicate trials, and on a method with one seed."""
-        remarks = [f"{_seed_text(r.seeds)} {r.state}" for r in self.records if not r.finished]
+        remarks = self.open_trials
         if self.partial and self.rows:
             remarks.append(f"numbers up to round {self.rounds} of {self.records[0].config.train.rounds}")
         remarks += [
@@ -90,6 +116,7 @@ class Method:
             "rounds_requested": self.records[0].config.train.rounds,
             "accuracy": _over_seeds(self.accuracy),
             "final_accuracy": _over_seeds(self.final_accuracy),
+            "metrics": {name: _over_seeds(values, METRIC_TOPS.get(name, 1.0)) for name, values in self.metrics.items()},
             "cost": {
                 "bytes_up_per_round": self.mean("bytes_up"),
                 "bytes_down_per_round": self.mean("bytes_down"),
@@ -108,6 +135,11 @@ class Setting:
     title: str
     methods: list[Method]
     baseline_name: str | None = None  # default: fedavg if it is there, else the first method
+
+    @property
+    def description(self) -> str:
+        """The setting in full: data, split, rounds and network."""
+        return describe(shared_settings(self.methods[0].records[0]))
 
     @property
     def config(self) -> Any:
@@ -161,17 +193,19 @@ def comparison(named: Sequence[tuple[str, RunRecord]], baseline: str | None = No
     groups: dict[str, list[RunRecord]] = {}
     for name, record in named:
         groups.setdefault(name, []).append(record)
-    (title,) = _titles([shared_settings(named[0][1])])
-    return Setting(title, [Method(name, records) for name, records in groups.items()], baseline)
+    methods = [Method(name, records) for name, records in groups.items()]
+    return Setting(describe(shared_settings(named[0][1])), methods, baseline)
 
 
 def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
-    """Group records by setting and method, in the order given."""
+    """Group records by setting, in the order of the settings that tell them apart, and within a setting by method."""
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(_key(shared_settings(record)), []).append(record)
-    titles = _titles([shared_settings(group[0]) for group in groups.values()])
-    return [Setting(title, _methods(group)) for title, group in zip(titles, groups.values(), strict=True)]
+    keys = distinguishing([shared_settings(group[0]) for group in groups.values()])
+    ordered = sorted(groups.values(), key=lambda group: sort_key(shared_settings(group[0]), keys))
+    titles = name_groups([shared_settings(group[0]) for group in ordered])
+    return [Setting(title, _methods(group)) for title, group in zip(titles, ordered, strict=True)]
 
 
 def shared_settings(record: RunRecord) -> dict[str, Any]:
@@ -209,28 +243,6 @@ def _methods(records: Sequence[RunRecord]) -> list[Method]:
     return methods
 
 
-def _titles(shared: Sequence[dict[str, Any]]) -> list[str]:
-    """Name each setting by its data and training, and by whatever else sets it apart from the others."""
-    titles: list[str] = []
-    for settings in shared:
-        skewed = settings["partition"] in ("dirichlet", "dirichlet-pure", "quantity")
-        skew = f" (beta {settings['beta']:g})" if skewed else ""
-        parties = counted(settings["parties"], "party", "parties")
-        rounds, epochs = counted(settings["rounds"], "round"), counted(settings["epochs"], "local epoch")
-        title = (
-            f"{settings['dataset']}: {parties}, {settings['partition']} split{skew}, "
-            f"{rounds} of {epochs}, {settings['model']}"
-        )
-        named = ("dataset", "parties", "partition", "beta", "rounds", "epochs", "model")
-        more = [
-            f"{k.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{k.replace('_', ' ')} {v}"
-            for k, v in _differing(settings, shared).items()
-            if k not in named and v is not None
-        ]
-        titles.append(", ".join([title, *more]))
-    return titles
-
-
 def _differing(settings: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if any(other.get(k) != v for other in others)}
 
@@ -247,7 +259,9 @@ def _by_seed(values: dict[Seeds, Any]) -> list[dict[str, Any]]:
     return [{"split": split, "seed": seed, "value": value} for (split, seed), value in values.items()]
 
 
-def _over_seeds(values: dict[Seeds, float]) -> dict[str, Any]:
+def _over_seeds(values: dict[Seeds, float], top: float = 1.0) -> dict[str, Any]:
     found = list(values.values())
-    over = interval(found)._asdict() if found else {"mean": None, "low": None, "high": None, "n": 0}
-    return over | {"std": deviation(found), "by_seed": _by_seed(values)}
+    over = accuracy_interval(found, top) if found else None
+    ends = {"mean": None, "low": None, "high": None, "n": 0} if over is None else over._asdict()
+    why = None if over is None else no_interval(over)
+    return ends | {"remark": why, "std": deviation(found), "by_seed": _by_seed(values)}

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from moonfed.core.wording import counted
-from moonfed.report.blocks import Block, Details, Paragraph, Section, Table
+from moonfed.report.blocks import Block, Details, Section, Table
+from moonfed.report.cell_text import EMPTY, joined
 from moonfed.report.methods import Setting, algorithm_settings
-from moonfed.report.sections import EMPTY, joined
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, final_accuracy
 
@@ -37,14 +37,11 @@ def overview(settings: Sequence[Setting]) -> Section:
             seeds = joined(record.seeds[1] for record in method.records)
             splits = joined(record.seeds[0] for record in method.records)
             done = f"{sum(record.finished for record in method.records)} of {len(method.records)}"
-            rows.append([method.name, *([setting.title] if several else []), options, seeds, splits, done])
-    columns = ["method", *(["setting"] if several else []), "options", "seeds", "split seeds", "finished"]
+            rows.append([*([setting.title] if several else []), method.name, options, seeds, splits, done])
+    columns = [*(["group"] if several else []), "method", "options", "seeds", "split seeds", "finished"]
     align = "l" * (len(columns) - 1) + "r"
-    blocks: list[Block] = [Table("methods", "Methods", columns, rows, align)]
-    if several:
-        note = "Titles name what they differ in; methods are compared only within a setting."
-        blocks.append(Paragraph(f"There are {len(settings)} settings. {note}"))
-    return Section("What was run", [*blocks, machines(settings)])
+    methods = Table("methods", "Methods", columns, rows, align, grouped=several)
+    return Section("What was run", [Details("Methods and seeds", [methods]), Details("Machines", [machines(settings)])])
 
 
 def machines(settings: Sequence[Setting]) -> Table:

@@ -1,6 +1,7 @@
 """A reproduced table or figure as tables, Markdown, LaTeX and CSV."""
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 from moonfed.core.wording import unsigned_zero
@@ -38,7 +39,9 @@ def _values(result: Result, mark: str, heads: list[str]) -> Table:
     columns = ["on", "row", *heads, "95 %", *([final] if final else []), "trials"]
     rows = [_value_row(line, final is not None) for line in result["lines"]]
     align = "ll" + "r" * (len(columns) - 2)
-    return Table(f"{result['id']}-values", f"{result['id']}{mark}: published and measured", columns, rows, align)
+    caption = f"{result['id']}{mark}: published and measured"
+    grouped = len([first for first, _ in groupby(row[0] for row in rows)]) == len({row[0] for row in rows})
+    return Table(f"{result['id']}-values", caption, columns, rows, align, grouped=grouped)
 
 
 def _value_row(line: Result, with_final: bool) -> list[str]:
@@ -95,11 +98,22 @@ def footnotes(result: Result) -> list[str]:
         )
     if result["differences"]:
         notes.append("difference: paired by split and seed; for rounds, seconds and loss, fewer is better")
-    if any(line["measured"] and line["measured"]["low"] is not None for line in result["lines"]):
-        several = "splits, each the mean of its seeds" if len(result["splits"]) > 1 else "trials"
-        notes.append(f"95 %: t-interval of the mean over the {several}")
+    notes += _interval_notes(result)
     seeds, splits = (", ".join(map(str, result[name])) for name in ("seeds", "splits"))
     notes.append(f"training seeds {seeds}; split seed {splits}{_machines(result)}")
+    return notes
+
+
+def _interval_notes(result: Result) -> list[str]:
+    """What the column of intervals holds, and why cells of it are empty."""
+    measured = [line for line in result["lines"] if line["measured"]]
+    unit = "splits" if len(result["splits"]) > 1 else "trials"
+    mean = ", each the mean of its seeds" if unit == "splits" else ""
+    notes: list[str] = []
+    if any(line["measured"]["low"] is not None for line in measured):
+        notes.append(f"95 %: t-interval of the mean over the {unit}{mean}; of an accuracy, cut to 0 to 100 %")
+    if any(line["measured"]["low"] is None and line["measure"] == "accuracy" for line in measured):
+        notes.append(f"95 %: an accuracy has no interval from fewer than three {unit}, nor from equal ones")
     return notes
 
 

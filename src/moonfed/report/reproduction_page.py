@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from moonfed.core.files import read_tensors
 from moonfed.core.wording import counted
+from moonfed.data.catalog.image_sets import CLASS_NAMES
 from moonfed.report.blocks import Block, Details, Paragraph, Plot, PlotGrid, Section
 from moonfed.report.embedding import embed, panel
 from moonfed.report.figures import SIZE, STYLE, Curve, colour, curves
@@ -27,7 +28,7 @@ def sections_of(result: Result, out: Path) -> list[Section]:
     blocks: list[Block] = [Paragraph(_sentence(result["smoke"]), True)] if result["smoke"] else []
     blocks.append(Paragraph(_sentence(result["source"]["says"])))
     blocks += tables(result)
-    chapter = [Section(heading(result), blocks)]
+    chapter = [Section(heading(result), blocks, short=result["id"])]
     plots = [*_verdict_plots(result), *_curve_plots(result), *_split_plots(result)]
     if plots:
         chapter.append(Section("Figures", [PlotGrid(plots)], 3))
@@ -112,8 +113,9 @@ def _feature_plots(result: Result, out: Path) -> list[Plot]:
     plots: list[Plot] = []
     for line in result["lines"]:
         for trial in line["trials"][:1] if line["measure"] == "separation" else ():
+            names = CLASS_NAMES.get(line["dataset"], ())
             tensors = read_tensors(out / trial["features"])[0]
-            figure = panel(embed(tensors["features"][:TSNE_ROWS]), tensors["labels"][:TSNE_ROWS], line["row"])
+            figure = panel(embed(tensors["features"][:TSNE_ROWS]), tensors["labels"][:TSNE_ROWS], line["row"], names)
             name = f"{result['id']}-features-{len(plots) + 1}"
             plots.append(Plot(name, figure, f"t-SNE of the features of {line['row']}, by class.", line["row"]))
     return plots

@@ -1,24 +1,18 @@
 """Tables and curves of one setting."""
 
-import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from moonfed.core.wording import counted, signed
-from moonfed.experiments.statistics import Interval, deviation, interval, verdict
+from moonfed.core.wording import counted
+from moonfed.experiments.statistics import verdict
 from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Table
+from moonfed.report.cell_text import EMPTY, interval_text, mean_and_deviation, points, slug
 from moonfed.report.figures import Curve, Difference, colour, curves, differences
 from moonfed.report.methods import Method, Seeds, Setting
 from moonfed.training.accuracy import rounds_averaged
 from moonfed.training.records import RoundRecord
 
-EMPTY = ""
 BAND = "Lines are means over the seeds, bands reach from the lowest to the highest seed."
-
-
-def slug(text: str) -> str:
-    """Make a file name of a text."""
-    return re.sub(r"[^A-Za-z0-9.=+]+", "-", text).strip("-.") or "unnamed"
 
 
 def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "method") -> Table:
@@ -37,9 +31,9 @@ def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "
     columns += ["verdict"] if compared and several else []
     rows: list[list[str]] = []
     for method in setting.methods:
-        row = [method.name, _seed_count(method), mean_and_deviation(method.accuracy)]
-        row += [_interval_text(list(method.accuracy.values()))] if several else []
-        row += [] if _last_round_alone(setting) else [mean_and_deviation(method.final_accuracy)]
+        row = [method.name, _seed_count(method), mean_and_deviation(method.accuracy.values())]
+        row += [interval_text(method.accuracy.values())] if several else []
+        row += [] if _last_round_alone(setting) else [mean_and_deviation(method.final_accuracy.values())]
         row += _difference_cells(setting, method, several) if compared else []
         rows.append(row)
     align = "l" + "r" * (len(columns) - 1)
@@ -51,7 +45,7 @@ def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "
         align[:-1] + "l" if compared and several else align,
         [colour(place) for place in range(len(rows))],
         _accuracy_note(setting, compared),
-        _best(setting),
+        best_rows(setting),
     )
 
 
@@ -59,7 +53,7 @@ def _difference_cells(setting: Setting, method: Method, several: bool) -> list[s
     gap = setting.difference(method)
     if gap is None:
         return [EMPTY] * (2 if several else 1)
-    pairs = "" if gap.n == len(setting.baseline.rows) else f", {counted(gap.n, 'pair')}"
+    pairs = f", {counted(gap.n, 'pair')}" if gap.n == 2 or gap.n != len(setting.baseline.rows) else ""
     return [points(gap) + pairs, *([verdict(gap)] if several else [])]
 
 
@@ -70,7 +64,7 @@ def _seed_count(method: Method) -> str:
     return text
 
 
-def _best(setting: Setting) -> frozenset[int]:
+def best_rows(setting: Setting) -> frozenset[int]:
     """The row with the highest mean accuracy, where there are several."""
     means = {place: statistics.fmean(m.accuracy.values()) for place, m in enumerate(setting.methods) if m.accuracy}
     return frozenset({max(means, key=lambda place: means[place])}) if len(means) > 1 else frozenset()
@@ -82,7 +76,10 @@ def _accuracy_note(setting: Setting, compared: bool) -> str:
     note += "" if _last_round_alone(setting) else "Final accuracy: the last round alone. "
     note += "± is the standard deviation over the seeds (n - 1)."
     if compared:
-        note += " Differences are paired by seed; intervals are Student's t over the seeds."
+        note += (
+            " Differences are paired by seed. Intervals are Student's t over the seeds; those of accuracies are cut to "
+        )
+        note += "0 to 100 % and need three seeds."
     if any(r.config.algorithm.name == "solo" for m in setting.methods for r in m.records):
         note += " solo: the mean over the parties' own models."
     return note
@@ -127,13 +124,6 @@ def difference_plot(setting: Setting, name: str) -> PlotGrid | None:
     if any(gap.interval.low is None for gap in gaps):
         caption += " A dot without a line is a single pair."
     return PlotGrid([Plot(f"{name}-differences", differences(gaps, baseline), alt, caption)])
-
-
-def points(difference: Interval) -> str:
-    """Format a difference in points of accuracy, with its interval if it has one."""
-    if difference.low is None or difference.high is None:
-        return signed(100 * difference.mean)
-    return f"{signed(100 * difference.mean)} ({signed(100 * difference.low)} to {signed(100 * difference.high)})"
 
 
 def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> Table:
@@ -207,27 +197,6 @@ def cost_table(setting: Setting, name: str) -> Table:
         colours=[colour(place) for place in range(len(rows))],
         note=note.strip(),
     )
-
-
-def mean_and_deviation(values: Mapping[Seeds, float]) -> str:
-    """Format a mean with its standard deviation, in per cent."""
-    found = list(values.values())
-    if not found:
-        return "no completed trial"
-    std = deviation(found)
-    return f"{100 * statistics.fmean(found):.1f}" + ("" if std is None else f" ± {100 * std:.1f}")
-
-
-def joined(items: Iterable[object]) -> str:
-    """Join words with commas, each once."""
-    return ", ".join(dict.fromkeys(str(item) for item in items))
-
-
-def _interval_text(values: Sequence[float]) -> str:
-    over = interval(values) if values else None
-    if over is None or over.low is None or over.high is None:
-        return EMPTY
-    return f"{100 * over.low:.1f} to {100 * over.high:.1f}"
 
 
 def _last_round_alone(setting: Setting) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import NamedTuple, get_type_hints
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import (
@@ -22,6 +22,7 @@ from moonfed.core.files import (
 )
 from moonfed.core.tree import under
 from moonfed.core.types import Slots, State, Tensors, as_snapshot
+from moonfed.core.wording import counted
 from moonfed.storage.run_files import CHECKPOINT, LOG
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
@@ -95,8 +96,8 @@ class Checkpoint:
         digest, rounds = hashlib.sha256(content), content.count(b"\n")
         if (digest.hexdigest(), rounds) != (manifest.log_digest, manifest.round):
             raise UserError(
-                f"{self.log} is missing or damaged: it does not hold the {manifest.round} rounds of its "
-                "checkpoint as they were written; use --out for another folder"
+                f"{self.log} is missing or damaged: it does not hold the "
+                f"{counted(manifest.round, 'round')} of its checkpoint as written; use --out for another folder"
             )
         self.log_bytes, self.log_digest = manifest.log_bytes, digest
         rows: list[RoundRecord] = parse_lines(content)
@@ -147,7 +148,10 @@ class Checkpoint:
         path = self.folder / name
         if not path.exists():
             return None
-        value: dict[str, Any] = read_json(path)
+        try:
+            value = read_json(path)
+        except UserError as error:
+            raise UserError(f"{error}; the run cannot be resumed, use --out for another folder") from None
         if value.get("format") != FORMAT:
             raise UserError(
                 f"{path} has checkpoint format {value.get('format')}, this version of moonfed reads {FORMAT}; "

@@ -19,7 +19,7 @@ from moonfed.core.types import Slots, Tensors
 from moonfed.data.dataset import Dataset
 from moonfed.engines.devices import gpu_name, is_gpu
 from moonfed.storage.checkpoint import Checkpoint, Manifest
-from moonfed.storage.run_files import CHECKPOINT, CONFIG, ENCODING, EVALUATION, FAILURE, FEDERATION, FINAL
+from moonfed.storage.run_files import CHECKPOINT, CONFIG, ENCODING, EVALUATION, FAILURE, FEDERATION, FINAL, LOG
 from moonfed.storage.run_record import RunRecord, has_final_weights
 from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.config import FREE, NEWER, Config
@@ -168,7 +168,7 @@ class RunFolder(Callback):
 
 
 def check_place(path: Path) -> None:
-    """Refuse a path that cannot become a folder: a name that is not UTF-8, a link to itself or to nothing."""
+    """Refuse a path that cannot become a folder: a name that is not UTF-8, a link to nowhere, a place in a run."""
     needs = "--out needs a new or empty folder"
     try:
         str(path).encode()
@@ -179,6 +179,10 @@ def check_place(path: Path) -> None:
         broken = error.errno == errno.ENOENT and any(p.is_symlink() and not p.exists() for p in (path, *path.parents))
         if broken or error.errno == errno.ELOOP:
             raise UserError(f"{needs}, {path} is or passes a link that leads to itself or nowhere") from None
+    if not (path / CONFIG).exists():  # a run that is there may be resumed, wherever it is
+        for parent in path.parents:
+            if (parent / CONFIG).exists() and (parent / LOG).exists():
+                raise UserError(f"{parent} holds a run, so {path} cannot go into it; use --out for another folder")
 
 
 def final_tensors(trial: Trial) -> Tensors:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import parse_lines, read_json, read_log, read_tensors, short
 from moonfed.core.wording import counted
 from moonfed.storage.checkpoint import Checkpoint
-from moonfed.storage.run_files import CHECKPOINT, CONFIG, FAILURE, FINAL, LOG
+from moonfed.storage.run_files import CHECKPOINT, CONFIG, EVALUATION, FAILURE, FINAL, LOG
 from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.config import Config, make_config
 from moonfed.training.records import RoundRecord
@@ -63,6 +64,14 @@ class RunRecord:
     def finished(self) -> bool:
         """Whether every round that was asked for is there."""
         return self.failure is None and len(self.rows) >= self.config.train.rounds
+
+    @cached_property
+    def evaluation(self) -> dict[str, Any]:
+        """What evaluation.json says of the final model; empty if the trial has none yet."""
+        try:
+            return read_json(self.folder / EVALUATION) if self.finished else {}
+        except UserError:
+            return {}
 
     @property
     def on_gpu(self) -> bool:

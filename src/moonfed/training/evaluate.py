@@ -15,6 +15,7 @@ from moonfed.core.types import PartyInfo, Snapshot, Upload
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
 from moonfed.engines.devices import is_gpu
+from moonfed.training.metrics import Probabilities, probability_metrics
 from moonfed.training.trial import RunContext, Trial
 
 EVALUATION_ROWS = 1000  # rows per forward pass
@@ -28,6 +29,7 @@ class Score:
     confusion: Tensor  # int64 [true class, predicted class], on the CPU
     loss: float  # mean cross-entropy
     parties: Tensor | None = None  # int64 [party, 2]: test rows that are the party's own, and right ones among them
+    logits: Tensor | None = None  # [row, class], on the CPU, if they were asked for
 
     @property
     def accuracy(self) -> float:
@@ -51,7 +53,7 @@ class Score:
 
 
 @torch.no_grad()
-def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
+def evaluate(net: nn.Module, data: Dataset, model: Snapshot, keep_logits: bool = False) -> Score:
     """Score a model on the whole test set, in eval mode."""
     dtype = next(iter(model.weights.values())).dtype
     confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
@@ -61,6 +63,7 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
     batch = 10 * EVALUATION_ROWS if small and is_gpu(data.test_inputs.device) else EVALUATION_ROWS
     rows = list(zip(batches(data.test_inputs, batch), batches(data.test_labels, batch), strict=True))
     parties = [None] * len(rows) if data.test_party is None else batches(data.test_party, batch)
+    logits: list[Tensor] = []
     for (pixels, y), party in zip(rows, parties, strict=True):
         out = functional_call(net, (model.weights, model.buffers), (normalise(data, pixels, dtype),))
         says = out.logits.argmax(1)
@@ -68,11 +71,14 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot) -> Score:
         if party is not None:
             whose += torch.bincount(party * 2 + (says == y), minlength=len(whose))
         loss += cross_entropy(out.logits, y, reduction="sum")
+        if keep_logits:
+            logits.append(out.logits.cpu())
     by_party = None
     if data.test_party is not None:
         wrong_right = whose.view(-1, 2).cpu()
         by_party = torch.stack([wrong_right.sum(1), wrong_right[:, 1]], 1)
-    return Score(confusion.view(data.classes, data.classes).cpu(), float(loss) / len(data.test_labels), by_party)
+    square, mean = confusion.view(data.classes, data.classes).cpu(), float(loss) / len(data.test_labels)
+    return Score(square, mean, by_party, torch.cat(logits) if keep_logits else None)
 
 
 def evaluate_round(
@@ -85,7 +91,7 @@ def evaluate_round(
     run, last = trial.config.run, trial.round == trial.config.train.rounds
     if trial.round % run.evaluate_every and not last:
         return {"accuracy": None, "test_loss": None}, None
-    scores = score_models(trial, context)
+    scores = score_models(trial, context, keep_logits=last)
     final = final_evaluation(trial, scores) if last else None
     if trial.algorithm.personal:
         return _over_parties(scores), final
@@ -103,20 +109,21 @@ def evaluate_round(
     return record, final
 
 
-def score_models(trial: Trial, context: RunContext) -> list[Score]:
+def score_models(trial: Trial, context: RunContext, keep_logits: bool = True) -> list[Score]:
     """Score the global model, or each party's own where that is what an algorithm trains."""
     models = list(trial.personal_models().values()) if trial.algorithm.personal else []
     net, data = context.nets.inference, trial.spec.evaluation
-    return [evaluate(net, data, model) for model in models or [trial.state.model]]
+    return [evaluate(net, data, model, keep_logits) for model in models or [trial.state.model]]
 
 
 def final_evaluation(trial: Trial, scores: Sequence[Score]) -> dict[str, Any]:
-    """Describe the final model in full: accuracy by class and party, and the confusion matrix."""
+    """Describe the final model in full: accuracy by class and party, confusion, and how good its probabilities are."""
     data = trial.spec.evaluation
+    metrics = describe_probabilities(data, scores)
     if trial.algorithm.personal:
         confusion = torch.stack([score.confusion for score in scores]).sum(0)
         named = _by_name(trial, data, scores) if len(scores) == len(data.party_names) else {}
-        return _over_parties(scores) | {"rounds": trial.round, "confusion": numbers(confusion)} | named
+        return _over_parties(scores) | {"rounds": trial.round, "confusion": numbers(confusion)} | metrics | named
     (score,) = scores
     return {
         "rounds": trial.round,
@@ -125,7 +132,27 @@ def final_evaluation(trial: Trial, scores: Sequence[Score]) -> dict[str, Any]:
         "accuracy_by_class": score.by_class,
         "accuracy_at_party": at_parties(trial, score),
         "confusion": numbers(score.confusion),
+        **metrics,
     } | _by_name(trial, data, [score] * len(data.party_names))
+
+
+def describe_probabilities(data: Dataset, scores: Sequence[Score]) -> dict[str, Any]:
+    """Compute the metrics of probabilities on all evaluation rows; of several models, the mean of each metric."""
+    labels = data.test_labels.cpu().numpy()
+    found = [probability_metrics(_probabilities(score), labels) for score in scores]
+    means = {name: _mean([metrics[name] for metrics in found]) for name in found[0]}
+    positive = {"positive": data.class_names[1] if data.class_names else "1"} if data.classes == 2 else {}
+    return means | positive
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _probabilities(score: Score) -> Probabilities:
+    assert score.logits is not None
+    return score.logits.double().softmax(1).numpy()
 
 
 def at_parties(trial: Trial, score: Score) -> list[float | None]:
@@ -136,23 +163,22 @@ def at_parties(trial: Trial, score: Score) -> list[float | None]:
 
 
 def _by_name(trial: Trial, data: Dataset, scores: Sequence[Score]) -> dict[str, Any]:
-    """Describe each party that the data names: its rows, its evaluation rows, and the accuracy on those."""
+    """Describe each party that the data names: its rows, its evaluation rows, and how good the model is on those."""
     if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
         return {}
     rows = numbers(torch.bincount(data.party, minlength=len(data.party_names)))
     evaluated = numbers(torch.bincount(data.test_party, minlength=len(data.party_names)))
     held_out = bool(trial.config.data.validation)
-    return {
-        "parties": [
-            {
-                "party": name,
-                "rows": rows[k] - (evaluated[k] if held_out else 0),  # those it trained on
-                "test_rows": evaluated[k],
-                "accuracy": scores[k].on_own_rows(k),
-            }
-            for k, name in enumerate(data.party_names)
-        ]
-    }
+    owner, labels = data.test_party.cpu().numpy(), data.test_labels.cpu().numpy()
+    parties: list[dict[str, Any]] = []
+    by_party: dict[str, dict[str, Any]] = {}
+    for k, name in enumerate(data.party_names):
+        accuracy = scores[k].on_own_rows(k)
+        trained = rows[k] - (evaluated[k] if held_out else 0)
+        parties.append({"party": name, "rows": trained, "test_rows": evaluated[k], "accuracy": accuracy})
+        metrics = probability_metrics(_probabilities(scores[k])[owner == k], labels[owner == k])
+        by_party[name] = {"rows": evaluated[k], "accuracy": accuracy, **metrics}
+    return {"parties": parties, "by_party": by_party}
 
 
 def _over_parties(scores: Sequence[Score]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from moonfed.data import Dataset
+from moonfed.data.catalog.image_sets import CLASS_NAMES
 from moonfed.training.config import Config
 from moonfed.training.resolve import resolve
 from moonfed.training.setup import load_data
@@ -31,6 +32,6 @@ def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any
         "mean": float(np.mean(sizes)),
         "std": float(np.std(sizes)),
         "party_names": list(data.party_names) if settings.partition == "natural" else None,
-        "class_names": list(data.class_names) or None,
+        "class_names": list(data.class_names or CLASS_NAMES.get(data.name, ())) or None,
         "class_counts": class_counts(data.labels.cpu().numpy(), parts, data.classes),
     }

@@ -7,6 +7,8 @@ from pydantic import Field, ValidationError
 from moonfed.core.errors import UserError, unknown
 from moonfed.training.config import Section, flag_in
 
+SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
 
 class FederationSettings(Section):
     """Deadline, quorum and limits; they decide which replies count, not what is computed from them."""
@@ -39,5 +41,9 @@ def make_federation_settings(given: dict[str, Any]) -> FederationSettings:
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
             raise unknown("setting in [federation]", str(first["loc"][0]), FederationSettings.model_fields) from None
-        flag = flag_in(FederationSettings, str(first["loc"][0]))
-        raise UserError(f"{flag}: {str(first['msg']).lower()}, got {first['input']}") from None
+        name, limits = str(first["loc"][0]), first.get("ctx", {})
+        bound = next((f"a value {sign} {limits[key]:g}" for key, sign in SIGNS.items() if key in limits), None)
+        finite = "finite " if first["type"] == "finite_number" else ""
+        kind = "a whole number" if FederationSettings.model_fields[name].annotation is int else f"a {finite}number"
+        flag = flag_in(FederationSettings, name)
+        raise UserError(f"federation.{name} needs {bound or kind}, got {first['input']}; set it with {flag}") from None

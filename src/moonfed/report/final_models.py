@@ -1,0 +1,202 @@
+"""The final models in detail: quality of probabilities, accuracy by party and by class, confusion of classes.
+
+All figures are means over the finished trials of a method, read from their evaluation.json.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moonfed.data.catalog.image_sets import CLASS_NAMES
+from moonfed.report.blocks import Block, Details, Paragraph, Section, Table
+from moonfed.report.by_party import MAX_PARTIES_SHOWN, accuracy_by_party, party_table
+from moonfed.report.cell_text import EMPTY, slug
+from moonfed.report.figures import colour
+from moonfed.report.final_metrics import metrics_table
+from moonfed.report.methods import Method, Setting
+from moonfed.storage.run_record import RunRecord
+from moonfed.training.metrics import METRIC_NAMES
+
+Shares = NDArray[np.float64]  # [true class, predicted class]: share of the rows of a true class; nan without rows
+MAX_CLASSES_SHOWN = 20
+MAX_MATRIX_CLASSES = 15  # beyond which the most frequent confusions are listed instead of a matrix
+MAX_CONFUSIONS = 15
+
+
+def final_models_section(setting: Setting, name: str) -> Section | None:
+    """Show the final models; None if no trial has an evaluation."""
+    blocks: list[Block] = []
+    metrics = metrics_table(setting)
+    if metrics is not None:
+        colours = [colour(place) for place in range(len(metrics.rows))]
+        caption = "Probabilities of the final models"
+        blocks.append(replace(metrics, name=f"{name}-metrics", caption=caption, colours=colours))
+    parties = _party_table(setting, f"{name}-parties")
+    if parties is not None:
+        blocks.append(Details("Accuracy by party", [parties]))
+    shares = {m.name: found for m in setting.methods if (found := confusion_shares(_final(m))) is not None}
+    if shares:
+        names = class_names(setting.methods[0].records[0], max(len(found) for found in shares.values()))
+        shares = {method: found for method, found in shares.items() if len(found) == len(names)}
+        blocks.append(Details("Accuracy by class", [class_table(shares, names, f"{name}-classes")]))
+        blocks.append(Details("Confusion of classes", _confusions(shares, names, f"{name}-confusion")))
+    return Section("Final models", blocks, 3) if blocks else None
+
+
+def class_names(record: RunRecord, classes: int) -> list[str]:
+    """Names of a run's classes: those of its data, else those of a published data set, else numbers."""
+    given: Any = record.description.get("classes")
+    names = given if isinstance(given, list) and given else CLASS_NAMES.get(record.config.data.dataset, ())
+    return [str(name) for name in names] if len(names) == classes else [str(k) for k in range(classes)]
+
+
+def confusion_shares(records: Sequence[RunRecord]) -> Shares | None:
+    """Share of each true class that is predicted as each class, mean over trials; None without an evaluation."""
+    found: list[Shares] = []
+    for record in records:
+        counts: Any = record.evaluation.get("confusion")
+        try:
+            matrix = np.array(counts, dtype=np.float64)
+        except (TypeError, ValueError):  # a damaged file; the figures that depend on it are left out
+            continue
+        if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]:
+            rows = matrix.sum(1, keepdims=True)
+            found.append(np.divide(matrix, rows, out=np.full_like(matrix, np.nan), where=rows > 0))
+    same = [matrix for matrix in found if matrix.shape == found[0].shape]
+    return np.mean(same, axis=0) if same else None
+
+
+def class_table(shares: dict[str, Shares], names: Sequence[str], name: str) -> Table:
+    """Accuracy on each class, a column per method; of many classes only the worst are listed."""
+    by_class = np.stack([found.diagonal() for found in shares.values()], 1)  # [class, method]
+    order = list(range(len(names)))
+    note = "Share of the rows of each class that are predicted correctly, mean over the seeds."
+    if len(names) > MAX_CLASSES_SHOWN:
+        worst = np.nan_to_num(by_class, nan=2.0).mean(1)
+        order = sorted(order, key=lambda k: float(worst[k]))[:MAX_CLASSES_SHOWN]
+        note += f" The {MAX_CLASSES_SHOWN} worst of {len(names)} classes."
+    rows = [[names[k], *(_percent(value) for value in by_class[k])] for k in order]
+    return Table(name, "Accuracy by class, %", ["class", *shares], rows, note=note)
+
+
+def _confusions(shares: dict[str, Shares], names: Sequence[str], name: str) -> list[Block]:
+    """A matrix per method, or with many classes the most frequent confusions."""
+    if len(names) > MAX_MATRIX_CLASSES:
+        return [_frequent(method, found, names, f"{name}-{slug(method)}") for method, found in shares.items()]
+    text = (
+        "How many of the rows of each true class (row) are predicted as each class (column), in %, mean over the seeds."
+    )
+    tables = [_matrix(method, found, names, f"{name}-{slug(method)}") for method, found in shares.items()]
+    return [Paragraph(text), *tables]
+
+
+def _matrix(method: str, shares: Shares, names: Sequence[str], name: str) -> Table:
+    """The confusion matrix of a method, shaded."""
+    cells = np.nan_to_num(shares)
+    rows = [
+        [names[k], *(_percent(value) if np.isnan(value) or value >= 0.0005 else "·" for value in shares[k])]
+        for k in range(len(names))
+    ]
+    return Table(
+        name,
+        f"Confusion by {method}, %",
+        ["true class", *names],
+        rows,
+        shades=[[float(v) for v in row] for row in cells],
+    )
+
+
+def _frequent(method: str, shares: Shares, names: Sequence[str], name: str) -> Table:
+    """The pairs of classes that a method confuses most."""
+    wrong = np.nan_to_num(shares) * (1 - np.eye(len(names)))
+    order = [np.unravel_index(int(at), wrong.shape) for at in np.argsort(-wrong, axis=None, kind="stable")]
+    pairs = [(int(true), int(said)) for true, said in order[:MAX_CONFUSIONS] if wrong[true, said] > 0]
+    rows = [[names[true], names[said], _percent(wrong[true, said])] for true, said in pairs]
+    caption = f"Most frequent confusions by {method}"
+    return Table(name, caption, ["true class", "predicted as", "% of the true class"], rows, "llr")
+
+
+def _party_table(setting: Setting, name: str) -> Table | None:
+    """Accuracy by party: by name where parties have names, else from the worst to the best party of each split."""
+    named = [(method.name, record) for method in setting.methods for record in _final(method)]
+    parties = accuracy_by_party(named)
+    if any(record.evaluation.get("by_party") for _, record in named):
+        return _party_metrics(setting, name)
+    if parties:
+        table = party_table(parties)
+        return None if table is None else replace(table, name=name, caption="Final accuracy by party")
+    return _ranked_parties(setting, name)
+
+
+def _party_metrics(setting: Setting, name: str) -> Table:
+    """Accuracy and metrics of each method at each named party, means over the seeds."""
+    values: dict[tuple[str, str, str], list[float]] = {}
+    parties: dict[str, Any] = {}
+    for method in setting.methods:
+        for record in _final(method):
+            for party, figures in (record.evaluation.get("by_party") or {}).items():
+                parties.setdefault(party, figures.get("rows"))
+                for key in ("accuracy", *METRIC_NAMES):
+                    if figures.get(key) is not None:
+                        values.setdefault((party, method.name, key), []).append(figures[key])
+    known = [key for key in METRIC_NAMES if any(key == found for _, _, found in values)]
+    listed = list(parties)
+    if len(parties) > MAX_PARTIES_SHOWN:
+        worst = {party: min(_accuracies(values, party), default=2.0) for party in parties}
+        listed = sorted(parties, key=lambda party: worst[party])[:MAX_PARTIES_SHOWN]
+    rows: list[list[str]] = []
+    colours: list[str] = []
+    for party in listed:
+        for place, method in enumerate(setting.methods):
+            found = [values.get((party, method.name, key), []) for key in ("accuracy", *known)]
+            accuracy, *metrics = [statistics.fmean(several) if several else None for several in found]
+            cells = [EMPTY if accuracy is None else _percent(accuracy)]
+            cells += [EMPTY if metric is None else f"{metric:.3f}" for metric in metrics]
+            rows.append([f"{party}, {parties[party]} {setting.config.data.judged} rows", method.name, *cells])
+            colours.append(colour(place))
+    columns = ["party", "method", "accuracy, %", *(METRIC_NAMES[key] for key in known)]
+    some = f" The {MAX_PARTIES_SHOWN} worst of {len(parties)} parties." if len(parties) > len(listed) else ""
+    note = f"Final models on each party's own {setting.config.data.judged} rows; mean over the seeds.{some}"
+    align = "ll" + "r" * (len(columns) - 2)
+    return Table(name, "Final models by party", columns, rows, align, colours, note, grouped=True)
+
+
+def _accuracies(values: dict[tuple[str, str, str], list[float]], party: str) -> list[float]:
+    return [statistics.fmean(found) for (at, _, key), found in values.items() if (at, key) == (party, "accuracy")]
+
+
+def _ranked_parties(setting: Setting, name: str) -> Table | None:
+    """Accuracy at the worst, the median and the best party: parties of simulated splits differ from seed to seed."""
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for method in setting.methods:
+        for record in _final(method):
+            values = [v for v in record.evaluation.get("accuracy_at_party") or [] if isinstance(v, int | float)]
+            if values:
+                found.setdefault(method.name, []).append((min(values), statistics.median(values), max(values)))
+    if not found:
+        return None
+    rows = [
+        [method, *(_percent(statistics.fmean(trial[k] for trial in trials)) for k in range(3))]
+        for method, trials in found.items()
+    ]
+    places = {method.name: place for place, method in enumerate(setting.methods)}
+    note = (
+        "A party's accuracy is that on test rows with its class shares. Parties differ from split to split, so each "
+        "trial's worst, median and best party are averaged over the seeds. Methods without a global model are omitted."
+    )
+    columns = ["method", "worst party, %", "median party, %", "best party, %"]
+    colours = [colour(places[method]) for method in found]
+    return Table(name, "Final accuracy by party", columns, rows, colours=colours, note=note)
+
+
+def _final(method: Method) -> list[RunRecord]:
+    """The finished trials of a method, which have an evaluation."""
+    return [record for record in method.records if record.finished]
+
+
+def _percent(value: float) -> str:
+    return EMPTY if np.isnan(value) else f"{100 * value:.1f}"
