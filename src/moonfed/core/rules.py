@@ -50,6 +50,7 @@ class LocalRule:
 
     needs: ClassVar[frozenset[str]] = frozenset()  # sent slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # upload slots it writes
+    keeps_optimizer: ClassVar[bool] = False  # True: its state stays in the party's memory; False: new every round
 
     @property
     def float_settings(self) -> dict[str, float]:
@@ -64,10 +65,6 @@ class LocalRule:
         """Return the model that training starts from."""
         return state.model
 
-    def velocity(self, state: State, memory: Slots) -> Tensors:
-        """Return SGD's initial momentum buffers: zeros, a new optimiser per round, as published."""
-        return {k: torch.zeros_like(w) for k, w in self.start(state, memory).weights.items()}
-
     def anchors(self, state: State, memory: Slots) -> dict[str, Snapshot]:
         """Name the frozen models whose outputs for the batch the loss reads."""
         return {}
@@ -77,11 +74,11 @@ class LocalRule:
         return {"supervised": cross_entropy(out.logits, y)}
 
     def transform_gradient(self, grads: Tensors, ctx: StepContext) -> Tensors:
-        """Change the gradient before it enters the momentum."""
+        """Change the gradient before the optimiser sees it."""
         return grads
 
     def after_step(self, model: Snapshot, ctx: StepContext) -> Snapshot:
-        """Change the model after an SGD step."""
+        """Change the model after a step of the optimiser."""
         return model
 
     def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
