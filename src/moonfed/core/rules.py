@@ -46,10 +46,11 @@ def setting(
 
 @dataclass(frozen=True)
 class LocalRule:
-    """What a party does in a round; the defaults are plain SGD on cross-entropy."""
+    """What a party does in a round; the defaults are plain training on cross-entropy."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # sent slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # upload slots it writes
+    needs_sgd: ClassVar[str] = ""  # why the rule is right for SGD's steps only; empty: any optimiser suits it
     keeps_optimizer: ClassVar[bool] = False  # True: its state stays in the party's memory; False: new every round
 
     @property
@@ -96,6 +97,7 @@ class Aggregator:
 
     needs: ClassVar[frozenset[str]] = frozenset()  # upload slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # sent slots it writes
+    needs_sgd: ClassVar[str] = ""  # as in LocalRule
     linear: ClassVar[bool] = True  # whether the sum of the contributions suffices; if not, reduce sees every upload
 
     def init(self, model: Snapshot, init_model: InitModel) -> Slots:

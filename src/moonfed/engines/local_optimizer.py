@@ -15,8 +15,8 @@ class LocalOptimizer:
     """Takes the steps of all lanes of a stack; what may differ from lane to lane is in Optim."""
 
     slots: ClassVar[tuple[str, ...]]  # names of its state, also in the memory of a rule that keeps the optimiser
-    default_lr: ClassVar[float]
     has_momentum: ClassVar[bool]  # whether it reads the setting
+    default_lr: ClassVar[float | None] = None  # None: the default of the setting
 
     def init(self, weights: Tensors) -> Slots:
         """Return the state before the first step."""
@@ -32,7 +32,6 @@ class Sgd(LocalOptimizer):
     """SGD: v <- momentum v + (g + weight_decay w), w <- w - lr v."""
 
     slots = ("velocity",)
-    default_lr = 0.01
     has_momentum = True
 
     def init(self, weights: Tensors) -> Slots:
@@ -55,8 +54,8 @@ class AdamW(LocalOptimizer):
     """
 
     slots = ("first_moment", "second_moment", "updates")
-    default_lr = 0.001
     has_momentum = False
+    default_lr = 0.001
     beta1: ClassVar[float] = 0.9
     beta2: ClassVar[float] = 0.999
     eps: ClassVar[float] = 1e-8
