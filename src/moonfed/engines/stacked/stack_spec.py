@@ -9,7 +9,7 @@ from moonfed.core.rules import LocalRule
 from moonfed.core.tree import tree_map
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import Nets
-from moonfed.engines.local_optimizer import LocalOptimizer
+from moonfed.engines.local_optimizer import SGD, LocalOptimizer
 from moonfed.engines.stacked.graph_cache import GraphCache
 from moonfed.engines.stacked.stacked_ops import StackedOps
 from moonfed.engines.step import Vectorize
@@ -23,9 +23,9 @@ class StackSpec(NamedTuple):
     nets: Nets
     data: Dataset
     local: LocalRule
-    optimizer: LocalOptimizer
     ops: StackedOps | None  # None: one lane, without vmap
     clip: bool = False  # whether gradients are clipped
+    optimizer: LocalOptimizer = SGD
     key: Hashable = None  # the shape of its jobs; identifies the step in the graph cache
     graphs: GraphCache | None = None  # None: steps are not traced
 

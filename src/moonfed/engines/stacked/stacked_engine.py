@@ -132,7 +132,7 @@ class Stacked:
         nets = self.fp32_nets if layout.fp16 else self.nets
         graphs = None if self.gpu else self.graphs
         ops, clip = StackedOps(layout), job.max_grad_norm > 0
-        return StackSpec(nets, self.data, job.local, job.optimizer, ops, clip, shape, graphs)
+        return StackSpec(nets, self.data, job.local, ops, clip, job.optimizer, shape, graphs)
 
     def _one_lane(self, spec: StackSpec) -> StackSpec:
         """Specify one lane, neither vectorised nor traced: its net may branch on values."""
