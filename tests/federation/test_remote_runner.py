@@ -17,6 +17,7 @@ from moonfed.core.types import Tensors
 from moonfed.federation.pki.site_folder import SiteFolder
 from moonfed.federation.protocol.request import Envelope
 from moonfed.federation.site.trainer import SiteTrainer
+from moonfed.training.config import Config, make_config
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedavgm", "fednova", "fedprox", "moon-l2", "scaffold-niid"])
@@ -24,6 +25,24 @@ def test_every_algorithm_is_the_same_between_sites_as_in_the_simulation(tmp_path
     world = World(tmp_path, algorithm)
     world.federate(InProcessTransport(world.folders))
     assert weights(tmp_path / "run") == world.simulated()
+
+
+class Scheduled(World):
+    """Sites that train with AdamW under a schedule."""
+
+    def settings(self, rounds: int) -> Config:
+        values = super().settings(rounds).model_dump()
+        train = values["train"] | {"optimizer": "adamw", "momentum": 0.0, "lr_schedule": "cosine"}
+        return make_config(values | {"train": train})
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "moon"])
+def test_optimizer_and_schedule_travel_to_the_sites(tmp_path: Path, algorithm: str):
+    world = Scheduled(tmp_path, algorithm)
+    world.federate(InProcessTransport(world.folders))
+    assert weights(tmp_path / "run") == world.simulated()
+    plain = World(tmp_path / "plain", algorithm)
+    assert weights(tmp_path / "run") != plain.simulated()
 
 
 @pytest.mark.parametrize("algorithm", ["moon", "scaffold"])

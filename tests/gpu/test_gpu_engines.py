@@ -27,6 +27,16 @@ def test_a_gpu_gives_what_the_cpu_gives(float64, name, norm, engine):
     assert gap((here.state, here.memory), back) < 1e-9
 
 
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("name", ["moon", "solo", "centralised"])
+def test_adamw_on_a_gpu_gives_what_it_gives_on_the_cpu(float64, name, engine):
+    config = settings(name, model__model="cnn", train__rounds=2, train__optimizer="adamw", train__lr_schedule="cosine")
+    here = run_one(config, "sequential")
+    there = run_one(config, engine, some_digits(device="cuda"))
+    back = tree_map(lambda t: t.cpu(), (there.state, there.memory))
+    assert gap((here.state, here.memory), back) < 1e-9
+
+
 def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time(caplog):
     caplog.set_level(logging.INFO, "moonfed")
     jobs, train = cohort_of(custom_nets(Branching(EncoderSpec((1, 8, 8)))), EngineOptions(), "cuda")
@@ -39,9 +49,9 @@ def test_a_net_that_cannot_be_captured_trains_on_a_gpu_one_operation_at_a_time(c
 
 
 @pytest.mark.parametrize(("precision", "near"), [("fp32", 2e-3), ("tf32", 0.12), ("fp16", 0.12)])
-@pytest.mark.parametrize("name", ["moon", "scaffold"])
-def test_a_compiled_stack_on_a_gpu_ends_where_the_sequential_engine_ends(name, precision, near):
-    config = settings(name, model__model="cnn", train__rounds=2)
+@pytest.mark.parametrize(("name", "optimizer"), [("moon", "sgd"), ("scaffold", "sgd"), ("moon", "adamw")])
+def test_a_compiled_stack_on_a_gpu_ends_where_the_sequential_engine_ends(name, optimizer, precision, near):
+    config = settings(name, model__model="cnn", train__rounds=2, train__optimizer=optimizer)
     here = run_one(config)
     options = EngineOptions(precision, compile=True)
     there = run_with(config, lambda nets, data: Stacked(nets, data, options), some_digits(device="cuda"))

@@ -89,12 +89,14 @@ def test_files_are_opened_for_writing_in_one_place():
                 assert not (opens or writes) or name_of(path) in WRITERS, f"{name_of(path)}, line {node.lineno}"
 
 
-def test_there_is_one_sgd_step_and_one_round_loop():
+def test_there_is_one_place_for_optimisers_one_step_and_one_round_loop():
     """The yardstick of moonfed bench is torch's own SGD in a loop of its own, on purpose."""
     optimisers = {name_of(path) for _, path in files() if "torch.optim" in path.read_text()}
     assert optimisers == {"bench/eager_loop.py"}
     steps = [name_of(path) for _, path in files() if "optim.momentum *" in path.read_text()]
-    assert steps == ["engines/step.py"]
+    assert steps == ["engines/local_optimizer.py"]
+    callers = [name_of(path) for _, path in files() if "optimizer.step(" in path.read_text()]
+    assert sorted(callers) == ["bench/eager_loop.py", "core/rules.py", "engines/step.py"]  # rules.py: the server's
     loops = [name_of(path) for _, path in files() if "runner.train(" in path.read_text()]
     assert loops == ["training/loop.py"]
 

@@ -32,9 +32,12 @@ def test_few_lanes_give_what_many_give_although_parties_pause_during_their_round
     assert gap((few.state, few.memory), (alone.state, alone.memory)) < 1e-10
 
 
-@pytest.mark.parametrize("name", ["moon", "scaffold", "fedavg"])
-def test_a_traced_step_gives_the_same_bits(name, monkeypatch):
-    config = settings(name, model__model="cnn", train__rounds=2, train__epochs=4)
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [("moon", "sgd"), ("scaffold", "sgd"), ("fedavg", "sgd"), ("moon", "adamw"), ("solo", "adamw")],
+)
+def test_a_traced_step_gives_the_same_bits(name, optimizer, monkeypatch):
+    config = settings(name, model__model="cnn", train__rounds=2, train__epochs=4, train__optimizer=optimizer)
     engines = []
 
     def stacked(nets, data):

@@ -66,6 +66,21 @@ class Attentive(nn.Module):
         return self.layer(x[:, 0] * self.scale + self.place)
 
 
+class Reader(nn.Module):
+    """A transformer over word ids, initialised as is usual for one: small embeddings, mean of the positions."""
+
+    def __init__(self, words: int, length: int, width: int = 16):
+        super().__init__()
+        self.words = nn.Embedding(words + 1, width)
+        nn.init.normal_(self.words.weight, std=0.02)
+        self.place = nn.Parameter(0.02 * torch.randn(length, width))
+        layer = nn.TransformerEncoderLayer(width, 2, 2 * width, 0.0, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(self.words(x) + self.place).mean(1)
+
+
 def causal(shape):
     """Attention called by hand, with a mask and dropout."""
 

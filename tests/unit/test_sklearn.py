@@ -80,3 +80,11 @@ def test_what_is_wrong_is_a_value_error_as_scikit_learn_wants_it() -> None:
     for changes in ({"rounds": 0}, {"algorithm": "mooon"}, {"encoder": "cnn"}, {"partition": "dirichlet", "beta": -1}):
         with pytest.raises(ValueError, match=r"needs|no algorithm|takes images"):
             clone(QUICK).set_params(**changes).fit(X, Y)
+
+
+def test_optimizer_and_schedule_are_those_of_fit() -> None:
+    changes: list[dict[str, Any]] = [{}, {"optimizer": "adamw"}, {"optimizer": "adamw", "lr_schedule": "linear"}]
+    models = [clone(QUICK).set_params(lr=None, **change).fit(X, Y) for change in changes]
+    assert len({str(model.rows_[-1]["losses"]) for model in models}) == 3
+    with pytest.raises(ValueError, match=r"^momentum is for optimizer sgd"):
+        clone(QUICK).set_params(optimizer="adamw", momentum=0.9).fit(X, Y)

@@ -11,6 +11,8 @@ from moonfed.core.types import PartyInfo, Population, State, Tensors, Update, Up
 class FedNovaAggregator(Aggregator):
     """Update (sum_i p_i a_i) (sum_i p_i delta_i / a_i), a_i the party's sum of gradient coefficients."""
 
+    needs_sgd = "it divides updates by the number of gradients that SGD's steps apply"
+
     def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:
         per_step = weighted(scale(upload.delta, 1 / upload.effective_steps), upload.buffers, share)
         return per_step | {"effective_steps/a": per_step["share"] * upload.effective_steps}

@@ -26,6 +26,7 @@ class ScaffoldLocal(LocalRule):
 
     needs = frozenset({"control"})
     gives = frozenset({"control_change"})
+    needs_sgd = "its control variates are the mean gradients of SGD's steps"
 
     def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
         return {"control": zeros_like(state.model.weights)}

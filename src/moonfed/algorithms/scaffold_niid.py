@@ -32,6 +32,7 @@ class ScaffoldNiidLocal(LocalRule):
 
     needs = frozenset({"state_control"})
     gives = frozenset({"state_control_change"})
+    needs_sgd = "its control variates are the mean gradients of SGD's steps"
 
     def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
         return {"state_control": floats(init_model("control"))}

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from moonfed.core.rules import Aggregator, LocalRule, Preset
-from moonfed.core.tree import zeros_like
 from moonfed.core.types import (
     InitModel,
     PartyInfo,
@@ -16,29 +15,25 @@ from moonfed.core.types import (
     Trained,
     Upload,
     as_snapshot,
-    as_tensors,
 )
 
 
 @dataclass(frozen=True)
 class SoloLocal(LocalRule):
-    """Plain SGD on the party's own model, with one optimiser from the first round to the last."""
+    """Plain training of the party's own model, with one optimiser from the first round to the last."""
 
     # Not a slot but a promise in both directions: a server that averaged these models would make no sense.
     needs = gives = frozenset({"solitude"})
+    keeps_optimizer = True
 
     def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
-        model = init_model(f"party{info.party}")
-        return {"model": model, "velocity": zeros_like(model.weights)}
+        return {"model": init_model(f"party{info.party}")}
 
     def start(self, state: State, memory: Slots) -> Snapshot:
         return as_snapshot(memory, "model")
 
-    def velocity(self, state: State, memory: Slots) -> Tensors:
-        return as_tensors(memory, "velocity")
-
     def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
-        return {}, {"model": trained.model, "velocity": trained.velocity}
+        return {}, {"model": trained.model}
 
     def personal(self, state: State, memory: Slots) -> Snapshot:
         return as_snapshot(memory, "model")

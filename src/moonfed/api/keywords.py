@@ -38,7 +38,9 @@ class Settings(TypedDict, total=False):
     projection: int
     epochs: int
     batch: int
+    optimizer: Literal["sgd", "adamw"]
     lr: float
+    lr_schedule: Literal["constant", "cosine", "linear"]
     momentum: float
     weight_decay: float
     max_grad_norm: float

@@ -1,6 +1,6 @@
 """A classifier in the style of scikit-learn: fit, predict, predict_proba, score."""
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from moonfed.api.classifier import Classifier
 from moonfed.api.fit import AlgorithmLike, EncoderLike, fit
-from moonfed.api.keywords import by_keyword
+from moonfed.api.keywords import Settings, by_keyword
 from moonfed.core.errors import UserError
 from moonfed.data.dataset import Dataset
 from moonfed.data.partition import Split, partition
@@ -53,15 +53,17 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rounds: int = 20,
         epochs: int = 5,
         batch: int = 16,
-        lr: float = 0.01,
-        momentum: float = 0.9,
+        lr: float | None = None,
+        momentum: float | None = None,
         weight_decay: float = 1e-5,
         projection: int = 256,
         partition: str = "dirichlet",
         beta: float = 0.5,
         random_state: Any = 0,
+        optimizer: Literal["sgd", "adamw"] = "sgd",
+        lr_schedule: Literal["constant", "cosine", "linear"] = "constant",
     ) -> None:
-        """Keep the settings; fit checks them."""
+        """Keep the settings; fit checks them. Without lr and momentum the optimiser's own are used."""
         self.encoder = encoder
         self.algorithm = algorithm
         self.parties = parties
@@ -75,6 +77,8 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.partition = partition
         self.beta = beta
         self.random_state = random_state
+        self.optimizer: Literal["sgd", "adamw"] = optimizer
+        self.lr_schedule: Literal["constant", "cosine", "linear"] = lr_schedule
 
     def fit(self, X: Any, y: Any, party: Any = None) -> Self:
         """Train on all rows; party says whose each row is."""
@@ -94,14 +98,8 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.algorithm,
                 rounds=self.rounds,
                 seeds=seed,
-                epochs=self.epochs,
-                batch=min(self.batch, smallest),
-                lr=self.lr,
-                momentum=self.momentum,
-                weight_decay=self.weight_decay,
-                projection=self.projection,
-                evaluate_every=max(1, self.rounds),
                 progress=False,
+                **self._settings(smallest),
             )
         except UserError as error:
             raise ValueError(by_keyword(str(error))) from None
@@ -123,6 +121,23 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Give the likeliest class of each row."""
         found = self.predict_proba(X)
         return self.classes_[found.argmax(1)]
+
+    def _settings(self, smallest: int) -> Settings:
+        """Collect the settings of fit; the smallest party must be able to fill a batch."""
+        settings: Settings = {
+            "epochs": self.epochs,
+            "batch": min(self.batch, smallest),
+            "optimizer": self.optimizer,
+            "lr_schedule": self.lr_schedule,
+            "weight_decay": self.weight_decay,
+            "projection": self.projection,
+            "evaluate_every": max(1, self.rounds),
+        }
+        if self.lr is not None:
+            settings["lr"] = self.lr
+        if self.momentum is not None:
+            settings["momentum"] = self.momentum
+        return settings
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):

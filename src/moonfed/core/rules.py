@@ -46,10 +46,12 @@ def setting(
 
 @dataclass(frozen=True)
 class LocalRule:
-    """What a party does in a round; the defaults are plain SGD on cross-entropy."""
+    """What a party does in a round; the defaults are plain training on cross-entropy."""
 
     needs: ClassVar[frozenset[str]] = frozenset()  # sent slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # upload slots it writes
+    needs_sgd: ClassVar[str] = ""  # why the rule is right for SGD's steps only; empty: any optimiser suits it
+    keeps_optimizer: ClassVar[bool] = False  # True: its state stays in the party's memory; False: new every round
 
     @property
     def float_settings(self) -> dict[str, float]:
@@ -64,10 +66,6 @@ class LocalRule:
         """Return the model that training starts from."""
         return state.model
 
-    def velocity(self, state: State, memory: Slots) -> Tensors:
-        """Return SGD's initial momentum buffers: zeros, a new optimiser per round, as published."""
-        return {k: torch.zeros_like(w) for k, w in self.start(state, memory).weights.items()}
-
     def anchors(self, state: State, memory: Slots) -> dict[str, Snapshot]:
         """Name the frozen models whose outputs for the batch the loss reads."""
         return {}
@@ -77,11 +75,11 @@ class LocalRule:
         return {"supervised": cross_entropy(out.logits, y)}
 
     def transform_gradient(self, grads: Tensors, ctx: StepContext) -> Tensors:
-        """Change the gradient before it enters the momentum."""
+        """Change the gradient before the optimiser sees it."""
         return grads
 
     def after_step(self, model: Snapshot, ctx: StepContext) -> Snapshot:
-        """Change the model after an SGD step."""
+        """Change the model after a step of the optimiser."""
         return model
 
     def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
@@ -99,6 +97,7 @@ class Aggregator:
 
     needs: ClassVar[frozenset[str]] = frozenset()  # upload slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # sent slots it writes
+    needs_sgd: ClassVar[str] = ""  # as in LocalRule
     linear: ClassVar[bool] = True  # whether the sum of the contributions suffices; if not, reduce sees every upload
 
     def init(self, model: Snapshot, init_model: InitModel) -> Slots:

@@ -56,7 +56,7 @@ class Outputs(NamedTuple):
 
 
 class Optim(NamedTuple):
-    """The settings of our SGD, as 0-dim tensors so that they may differ from lane to lane."""
+    """The settings of the optimiser, as 0-dim tensors so that they may differ from lane to lane."""
 
     lr: Tensor
     momentum: Tensor
@@ -78,7 +78,6 @@ class Trained(NamedTuple):
     """A party's model after its last step, and how it got there."""
 
     model: Snapshot
-    velocity: Tensors  # SGD's momentum buffers
     steps: int
     effective_steps: float  # sum of the gradient coefficients of our SGD: FedNova's a_i
 

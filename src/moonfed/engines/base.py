@@ -9,6 +9,7 @@ from torch import nn
 from moonfed.core.rules import LocalRule
 from moonfed.core.types import Slots, State, Tensors, Upload
 from moonfed.data.batches import BatchPlan
+from moonfed.engines.local_optimizer import SGD, LocalOptimizer
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Job:
     weight_decay: float
     probe: BatchPlan | None = None  # batches on which gamma is measured, if it is
     max_grad_norm: float = 0.0  # gradients are clipped to this norm; 0: never
+    optimizer: LocalOptimizer = SGD
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Sequential:
                 of_batch = {k: Outputs(*(part[own] for part in out)) for k, out in outputs.items()}
                 batch = Batch(x[s], y[s], of_batch, plan.keys[first + s])
                 seed_step(self.nets, batch.key)
-                carry, parts = step(self.nets, job.local, clip, single_lane, carry, batch, fixed)
+                carry, parts = step(self.nets, job.local, job.optimizer, clip, single_lane, carry, batch, fixed)
                 history.append(parts)
         losses = {k: torch.stack([parts[k] for parts in history]).cpu() for k in history[0]}
         return conclude(job, carry, fixed, losses, gamma_of(self.nets, self.data, job, carry.model))

@@ -1,4 +1,4 @@
-"""The only SGD step of the package, and what every engine does before and after it."""
+"""The only training step of the package, and what every engine does before and after it."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,12 +12,25 @@ from torch.func import functional_call
 
 from moonfed.core.rules import LocalRule
 from moonfed.core.tree import norm, scale, tree_map
-from moonfed.core.types import Optim, Outputs, Slots, Snapshot, State, StepContext, Tensors, Trained, Upload
+from moonfed.core.types import (
+    InitModel,
+    Optim,
+    Outputs,
+    PartyInfo,
+    Slots,
+    Snapshot,
+    State,
+    StepContext,
+    Tensors,
+    Trained,
+    Upload,
+)
 from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import Job, JobResult, Nets
 from moonfed.engines.dropout import CounterDropout, seed_step
+from moonfed.engines.local_optimizer import LocalOptimizer
 
 CLIP_EPSILON = 1e-6  # as torch.nn.utils.clip_grad_norm_ has it
 
@@ -26,7 +39,7 @@ class Carry(NamedTuple):
     """What changes from step to step."""
 
     model: Snapshot
-    velocity: Tensors
+    optimizer: Slots  # its state
 
 
 class Fixed(NamedTuple):
@@ -47,6 +60,16 @@ class Batch(NamedTuple):
     key: Tensor  # int64: the seed of dropout
 
 
+def first_memory(
+    local: LocalRule, optimizer: LocalOptimizer, state: State, info: PartyInfo, init_model: InitModel
+) -> Slots:
+    """Make a party's memory at its first participation, with the optimiser's state if the rule keeps it."""
+    memory = local.init_memory(state, info, init_model)
+    if local.keeps_optimizer:
+        memory = memory | optimizer.init(local.start(state, memory).weights)
+    return memory
+
+
 def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
     """Ask the rule where a job starts from and which anchors it reads."""
     state = job.state._replace(server_state={})
@@ -55,8 +78,11 @@ def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
     rates = (job.lr, job.momentum, job.weight_decay, job.max_grad_norm)
     optim = Optim(*(unit.new_full((), v) for v in rates))
     floats = {name: unit.new_full((), value) for name, value in job.local.float_settings.items()}
-    carry = Carry(start, job.local.velocity(state, job.memory))
-    return carry, Fixed(state, job.memory, optim, floats), job.local.anchors(state, job.memory)
+    if job.local.keeps_optimizer:
+        optimizer: Slots = {k: job.memory[k] for k in job.optimizer.slots}
+    else:
+        optimizer = job.optimizer.init(start.weights)
+    return Carry(start, optimizer), Fixed(state, job.memory, optim, floats), job.local.anchors(state, job.memory)
 
 
 Vectorize = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -70,22 +96,36 @@ def single_lane(function: F) -> F:
 
 
 def step(
-    nets: Nets, local: LocalRule, clip: bool, vectorize: Vectorize, carry: Carry, batch: Batch, fixed: Fixed
+    nets: Nets,
+    local: LocalRule,
+    optimizer: LocalOptimizer,
+    clip: bool,
+    vectorize: Vectorize,
+    carry: Carry,
+    batch: Batch,
+    fixed: Fixed,
 ) -> tuple[Carry, Tensors]:
-    """Take one step of SGD with momentum and weight decay; return the parts of its loss too."""
+    """Take one step of the optimiser; return the parts of its loss too."""
     grads, parts, buffers = gradient(nets, local, vectorize, carry.model, batch, fixed)
-    return vectorize(partial(_update, local, clip))(carry, grads, buffers, fixed), parts
+    return vectorize(partial(_update, local, optimizer, clip))(carry, grads, buffers, fixed), parts
 
 
-def _update(local: LocalRule, clip: bool, carry: Carry, grads: Tensors, buffers: Tensors, fixed: Fixed) -> Carry:
+def _update(
+    local: LocalRule,
+    optimizer: LocalOptimizer,
+    clip: bool,
+    carry: Carry,
+    grads: Tensors,
+    buffers: Tensors,
+    fixed: Fixed,
+) -> Carry:
     rule, optim, weights = _with_floats(local, fixed.floats), fixed.optim, carry.model.weights
     ctx = StepContext(weights, {}, fixed.state, fixed.memory, optim)
     grads = rule.transform_gradient(grads, ctx)
     if clip:
         grads = scale(grads, torch.clamp(optim.max_grad_norm / (norm(grads) + CLIP_EPSILON), max=1.0))
-    velocity = {k: optim.momentum * v + (grads[k] + optim.weight_decay * weights[k]) for k, v in carry.velocity.items()}
-    model = Snapshot({k: w - optim.lr * velocity[k] for k, w in weights.items()}, buffers)
-    return Carry(rule.after_step(model, ctx), velocity)
+    after, state = optimizer.step(weights, grads, carry.optimizer, optim)
+    return Carry(rule.after_step(Snapshot(after, buffers), ctx), state)
 
 
 def gradient(
@@ -122,9 +162,11 @@ def conclude(job: Job, carry: Carry, fixed: Fixed, losses: Tensors, gamma: float
     """Turn a job's last step into its upload and its new memory."""
     steps = len(job.plan.rows)
     effective = effective_steps_of(steps, job.momentum)
-    trained = Trained(carry.model, carry.velocity, steps, effective)
+    trained = Trained(carry.model, steps, effective)
     ctx = StepContext(carry.model.weights, {}, fixed.state, fixed.memory, fixed.optim)
     slots, memory = job.local.finish(trained, ctx)
+    if job.local.keeps_optimizer:
+        memory = memory | carry.optimizer
     delta = {k: w - fixed.state.model.weights[k] for k, w in carry.model.weights.items()}
     return JobResult(Upload(delta, carry.model.buffers, slots, steps, effective), memory, losses, gamma)
 

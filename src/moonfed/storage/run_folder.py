@@ -22,7 +22,7 @@ from moonfed.storage.checkpoint import Checkpoint, Manifest
 from moonfed.storage.run_files import CHECKPOINT, CONFIG, ENCODING, EVALUATION, FAILURE, FEDERATION, FINAL, LOG
 from moonfed.storage.run_record import RunRecord, has_final_weights
 from moonfed.training.callbacks import Callback, Finished
-from moonfed.training.config import FREE, NEWER, Config
+from moonfed.training.config import NEWER, Config
 from moonfed.training.evaluate import final_evaluation, score_models
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import RunContext, Trial
@@ -240,18 +240,19 @@ def differences(recorded: dict[str, Any], config: Config) -> str:
         for name in [*values, *(k for k in old if k not in values)]:
             unchanged = NEWER.get(section, {})
             before = old.get(name, unchanged.get(name))
-            if before != values.get(name) and name not in FREE.get(section, ()):
-                hint = f" ({_precision_hint(before)})" if name == "precision" else ""
+            if before != values.get(name) and name not in config.free.get(section, ()):
+                hint = _hint(name, before, config)
                 found.append(f"{section}.{name} was {before}, now {values.get(name)}{hint}")
     return ": " + "; ".join(found[:3]) if found else ""
 
 
-def _precision_hint(precision: Any) -> str:
-    return (
-        "removed since; resume it with the version that started it"
-        if precision == "bf16"
-        else f"--precision {precision} resumes it"
-    )
+def _hint(name: str, before: Any, config: Config) -> str:
+    """Say what to do about a difference, where that is known."""
+    if name == "rounds":
+        return f" (--lr-schedule {config.train.lr_schedule} depends on the number of rounds)"
+    if name == "precision" and before == "bf16":
+        return " (removed since; resume it with the version that started it)"
+    return f" (--precision {before} resumes it)" if name == "precision" else ""
 
 
 def _version(package: str) -> str:

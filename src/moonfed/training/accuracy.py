@@ -65,10 +65,11 @@ def warn_about(trial: Trial, rounds: Sequence[RoundRecord]) -> None:
         problems.append(f"every row is predicted as class {name}, so {reached:.1%} is that class's share")
     if problems:
         logger.warning(
-            "%s, seed %s: %s; train longer, or use another lr (if it diverged, a smaller one or max_grad_norm 1)",
+            "%s, seed %s: %s; train longer, or use another lr (if it diverged, a smaller one or max_grad_norm 1)%s",
             trial.spec.label,
             trial.config.run.seed,
             "; ".join(problems),
+            ", or optimizer adamw" if trial.config.train.optimizer == "sgd" else "",
         )
 
 

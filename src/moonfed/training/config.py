@@ -12,7 +12,8 @@ from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
-from moonfed.training.registry import ALGORITHMS, check_options, make_algorithm
+from moonfed.training.optimizer_settings import settle_optimizer
+from moonfed.training.registry import ALGORITHMS, check_options, make_algorithm, preset_of
 from moonfed.training.settings import (
     OWN,
     AlgorithmSettings,
@@ -37,10 +38,15 @@ class Config(Section):
     run: RunSettings = RunSettings()  # type: ignore[call-arg]
 
     @property
+    def free(self) -> dict[str, set[str]]:
+        """What may change when a run is continued; a schedule that falls over all rounds needs their number."""
+        return FREE if self.train.lr_schedule == "constant" else FREE | {"train": FREE["train"] - {"rounds"}}
+
+    @property
     def identity(self) -> str:
         """A hash of the settings that decide what a run computes; runs of one identity continue each other."""
         values = self.model_dump(mode="json")
-        for section, names in FREE.items():
+        for section, names in self.free.items():
             for name in names:
                 del values[section][name]
         for section, names in NEWER.items():
@@ -63,7 +69,10 @@ FREE = {
 }
 
 # Settings that are younger than a run, each with the value that changes nothing: runs without them keep their identity.
-NEWER: dict[str, dict[str, Any]] = {"data": {"validation": 0.0}, "train": {"max_grad_norm": 0.0}}
+NEWER: dict[str, dict[str, Any]] = {
+    "data": {"validation": 0.0},
+    "train": {"max_grad_norm": 0.0, "optimizer": "sgd", "lr_schedule": "constant"},
+}
 
 
 def make_config(values: Mapping[str, Any]) -> Config:
@@ -90,10 +99,10 @@ def make_config(values: Mapping[str, Any]) -> Config:
             raise unknown(kind, name, known)
     settings = config.algorithm
     options = check_options(settings.name, settings.server, settings.options)
+    train = settle_optimizer(config.train, preset_of(settings.name, settings.server))
     make_algorithm(settings.name, settings.server, options)  # refuses rules that do not fit each other
-    return config.model_copy(
-        update={"algorithm": AlgorithmSettings(name=settings.name, server=settings.server, **options)}
-    )
+    algorithm = AlgorithmSettings(name=settings.name, server=settings.server, **options)
+    return config.model_copy(update={"algorithm": algorithm, "train": train})
 
 
 def section_flags() -> set[str]:

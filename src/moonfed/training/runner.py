@@ -7,7 +7,10 @@ from typing import Protocol
 from moonfed.data.batches import BatchPlan, draw_plan, probe_plan
 from moonfed.engines import Job, JobResult
 from moonfed.engines.devices import is_gpu
+from moonfed.engines.local_optimizer import OPTIMIZERS
+from moonfed.engines.step import first_memory
 from moonfed.training.cohort import Cohort, Participant
+from moonfed.training.lr_schedule import round_lr
 from moonfed.training.trial import RunContext, Trial, TrialSpec
 
 
@@ -46,14 +49,15 @@ class LocalRunner:
 def make_job(trial: Trial, context: RunContext, who: Participant, plan: BatchPlan | None = None) -> Job:
     """Prepare a party's round: the batches of its steps, unless they are drawn already, and its memory."""
     spec, train, party = trial.spec, trial.config.train, who.party
+    local, optimizer = trial.algorithm.local, OPTIMIZERS[train.optimizer]
     if plan is None:
         plan = party_plan(spec, context, who, trial.round)
     memory = trial.memory.get(party)
     if memory is None:
-        memory = trial.algorithm.local.init_memory(trial.state, spec.infos[party], spec.init_model)
+        memory = first_memory(local, optimizer, trial.state, spec.infos[party], spec.init_model)
     probe = probe_plan(spec.parts[party], train.batch, context.data.augmentation) if trial.config.run.gamma else None
-    rates = (train.lr, train.momentum, train.weight_decay)
-    return Job(party, trial.algorithm.local, trial.state, memory, plan, *rates, probe, train.max_grad_norm)
+    rates = (round_lr(train, trial.round), train.momentum, train.weight_decay)
+    return Job(party, local, trial.state, memory, plan, *rates, probe, train.max_grad_norm, optimizer)
 
 
 def make_jobs(trial: Trial, context: RunContext) -> list[Job]:

@@ -147,11 +147,18 @@ class TrainSettings(Section):
     rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="communication rounds")
     epochs: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="local epochs per round")
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
-    lr: Positive = Field(0.01, description="learning rate of local SGD")
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.9, description="momentum of local SGD; buffers are reset every round except in solo and centralised"
+    optimizer: Literal["sgd", "adamw"] = Field(
+        "sgd",
+        description="optimiser of local training: sgd, adamw; its state is reset every round except in solo and "
+        "centralised",
     )
-    weight_decay: NonNegative = Field(1e-5, description="weight decay on every parameter")
+    lr: Positive = Field(0.01, description="learning rate of local training; with adamw 0.001 unless given")
+    lr_schedule: Literal["constant", "cosine", "linear"] = Field(
+        "constant",
+        description="learning rate by round: constant; cosine and linear fall from --lr towards 0 over all rounds",
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="momentum of local SGD; adamw has its own")
+    weight_decay: NonNegative = Field(1e-5, description="weight decay on every parameter; decoupled with adamw")
     max_grad_norm: NonNegative = Field(0.0, description="clip gradients to this norm before each step; 0: never")
 
 

@@ -136,7 +136,7 @@ def _gather(spec: StackSpec, anchors: Anchors, plan: BatchPlan, batches: Batch) 
 def _step(spec: StackSpec, carry: Carry, fixed: Fixed, batches: Batch, parts: Tensors, position: Tensor) -> None:
     # An index that is a tensor of one element does not make the GPU wait.
     batch = tree_map(lambda t: t.index_select(1, position).squeeze(1), batches)
-    after, losses = step(spec.nets, spec.local, spec.clip, spec.vectorize, carry, batch, fixed)
+    after, losses = step(spec.nets, spec.local, spec.optimizer, spec.clip, spec.vectorize, carry, batch, fixed)
     _write(carry, after)
     for k, v in losses.items():
         parts[k].index_copy_(1, position, v[:, None])

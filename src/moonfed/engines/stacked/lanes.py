@@ -32,7 +32,7 @@ class LaneState(NamedTuple):
 def run_schedule(
     stack: "Stack", schedule: Schedule, plans: Sequence[BatchPlan], states: Sequence[LaneState]
 ) -> list[tuple[Carry, Tensors]]:
-    """Run every job in its lanes; return each job's last model and velocity, and its losses by part."""
+    """Run every job in its lanes; return each job's last model and optimiser state, and its losses by part."""
     data = stack.spec.data
     plan = arrange_plans(plans, schedule, stack.width, data.inputs.device)
     anchors = [state.anchors for state in states]
@@ -92,7 +92,7 @@ class Stack:
 
     def __init__(self, spec: StackSpec, width: int, chunk: int, like: LaneState) -> None:
         self.spec, self.width, self.chunk = spec, width, chunk
-        self.take_step = partial(step, spec.nets, spec.local, spec.clip, spec.vectorize)  # in every lane
+        self.take_step = partial(step, spec.nets, spec.local, spec.optimizer, spec.clip, spec.vectorize)  # all lanes
         self.lanes: LaneState = tree_map(lambda t: t.new_zeros(width, *t.shape), like)
         self.tables: AnchorTables | None = None
         self.batches: Batch | None = None  # of the chunk: [lane, step, ...]
@@ -133,7 +133,7 @@ class Stack:
         self.losses.append(parts)
 
     def read_lane(self, lane: int) -> Carry:
-        """Copy the model and velocity of the party in a lane."""
+        """Copy the model and the optimiser's state of the party in a lane."""
         return copied(tree_map(lambda t: t[lane], self.lanes.carry))
 
     def chunk_losses(self) -> Tensors:

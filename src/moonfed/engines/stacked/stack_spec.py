@@ -9,6 +9,7 @@ from moonfed.core.rules import LocalRule
 from moonfed.core.tree import tree_map
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import Nets
+from moonfed.engines.local_optimizer import SGD, LocalOptimizer
 from moonfed.engines.stacked.graph_cache import GraphCache
 from moonfed.engines.stacked.stacked_ops import StackedOps
 from moonfed.engines.step import Vectorize
@@ -17,13 +18,14 @@ CPU_CACHE_BYTES = 6 * 2**20  # for the widest layer of all lanes: with more, a C
 
 
 class StackSpec(NamedTuple):
-    """The static part of a stack: networks, data, rule, and how its functions are executed."""
+    """The static part of a stack: networks, data, rule, optimiser, and how its functions are executed."""
 
     nets: Nets
     data: Dataset
     local: LocalRule
     ops: StackedOps | None  # None: one lane, without vmap
     clip: bool = False  # whether gradients are clipped
+    optimizer: LocalOptimizer = SGD
     key: Hashable = None  # the shape of its jobs; identifies the step in the graph cache
     graphs: GraphCache | None = None  # None: steps are not traced
 

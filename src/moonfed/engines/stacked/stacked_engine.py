@@ -131,7 +131,8 @@ class Stacked:
         layout = GPU_LAYOUTS[self.options.precision] if self.gpu else CPU_LAYOUT
         nets = self.fp32_nets if layout.fp16 else self.nets
         graphs = None if self.gpu else self.graphs
-        return StackSpec(nets, self.data, job.local, StackedOps(layout), job.max_grad_norm > 0, shape, graphs)
+        ops, clip = StackedOps(layout), job.max_grad_norm > 0
+        return StackSpec(nets, self.data, job.local, ops, clip, job.optimizer, shape, graphs)
 
     def _one_lane(self, spec: StackSpec) -> StackSpec:
         """Specify one lane, neither vectorised nor traced: its net may branch on values."""
@@ -204,7 +205,7 @@ def shape_of(job: Job) -> Hashable:
     free = job.local.float_settings
     rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.name not in free)
     slots = _shapes(job.memory), _shapes(job.state.sent)
-    return type(job.local), rule, slots, job.plan.rows.shape[1], job.max_grad_norm > 0
+    return type(job.local), rule, slots, job.plan.rows.shape[1], job.max_grad_norm > 0, job.optimizer
 
 
 def _shapes(value: Slots | Snapshot | Tensors | Tensor) -> Hashable:

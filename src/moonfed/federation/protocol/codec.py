@@ -58,7 +58,7 @@ def expected_upload(local: LocalRule, state: State, info: PartyInfo, init_model:
     """Say which tensors an update must have: those of a party that trained without moving."""
     state = state._replace(server_state={})
     unit = next(iter(state.model.weights.values()))
-    standing = Trained(state.model, zeros_like(state.model.weights), 1, 1.0)
+    standing = Trained(state.model, 1, 1.0)
     optim = Optim(*(unit.new_ones(()) for _ in range(4)))
     memory = local.init_memory(state, info, init_model)
     slots, _ = local.finish(standing, StepContext(state.model.weights, {}, state, memory, optim))

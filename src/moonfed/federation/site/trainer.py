@@ -13,6 +13,8 @@ from moonfed.data.batches import draw_plan, probe_plan
 from moonfed.data.partition import Rows
 from moonfed.engines import EngineOptions, Job, JobResult, nets_of, pick_device, pick_engine
 from moonfed.engines.devices import set_threads
+from moonfed.engines.local_optimizer import OPTIMIZERS
+from moonfed.engines.step import first_memory
 from moonfed.federation.pki.site_folder import SiteFolder
 from moonfed.federation.protocol.codec import decode_state, encode_upload
 from moonfed.federation.protocol.eligibility import check_federable
@@ -37,6 +39,7 @@ from moonfed.federation.site.site_data import load_site_rows
 from moonfed.federation.site.site_memory import SiteMemory
 from moonfed.models import trained_tensors
 from moonfed.training.config import make_config
+from moonfed.training.lr_schedule import round_lr
 from moonfed.training.network import NetSpec, build, net_spec
 from moonfed.training.registry import make_algorithm
 from moonfed.training.resolve import ResolvedConfig, resolve
@@ -121,21 +124,21 @@ class SiteTrainer:
         """Make the job of a round, with the batch plan that a simulation draws for this party."""
         config, train, augmentation = loaded.config, loaded.config.train, loaded.context.data.augmentation
         device, seed = loaded.context.data.inputs.device, config.run.seed
-        settings = config.algorithm
+        settings, optimizer = config.algorithm, OPTIMIZERS[train.optimizer]
         local = make_algorithm(settings.name, settings.server, settings.options).local
         if request.base:
             slots = in_order(memory.load_slots(request.base), _names(loaded))
             slots = tree_map(lambda t: t.to(device), slots)
         else:
             info = PartyInfo(request.party, len(loaded.rows), loaded.counts)
-            slots = local.init_memory(
-                state, info, lambda name: trained_tensors(build(loaded.spec, seed, name).to(device))
+            slots = first_memory(
+                local, optimizer, state, info, lambda name: trained_tensors(build(loaded.spec, seed, name).to(device))
             )
         work = (train.epochs, train.batch, augmentation, request.work)
         plan = draw_plan(seed, request.claim.round - 1, request.party, loaded.rows, *work)
-        rates = (train.lr, train.momentum, train.weight_decay)
+        rates = (round_lr(train, request.claim.round - 1), train.momentum, train.weight_decay)
         probe = probe_plan(loaded.rows, train.batch, augmentation) if config.run.gamma else None
-        return Job(request.party, local, state, slots, plan, *rates, probe, train.max_grad_norm)
+        return Job(request.party, local, state, slots, plan, *rates, probe, train.max_grad_norm, optimizer)
 
     def _load(self, request: Request, memory: SiteMemory) -> LoadedRun:
         """Load rows and network, unless those of the same settings are loaded already."""
