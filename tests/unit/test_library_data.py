@@ -78,7 +78,7 @@ def test_test_rows_may_be_named() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ("nowhere", "no data set \"nowhere\" and no such file or folder; known: cifar10"),
+        ("nowhere", 'no data set "nowhere" and no such file or folder; known: cifar10'),
         ((X,), r"data is \(x, y\) or \(x, y, party\), a torch Dataset, a name or a path, got tuple"),
         (3, "got int"),
         ((X, Y[:-1]), "needs one value for each of the 178 rows"),
