@@ -79,11 +79,29 @@ def test_the_number_of_processes_changes_no_bit(name, engine):
     assert same_bits(one, three)
 
 
-def test_trials_in_one_command_get_the_bits_of_trials_alone():
-    configs = [settings("moon", run__seed=seed, data__parties=5, train__rounds=2) for seed in range(4)]
-    together = trained_by(2, "stacked", *configs)
-    for config, trial in zip(configs, together, strict=True):
-        assert same_bits(trial, trained_by(2, "stacked", config)[0])
+@pytest.mark.parametrize("parties", [2, 3, 5])
+@pytest.mark.parametrize("name", ["moon", "centralised"])
+def test_trials_in_one_command_get_the_bits_of_trials_alone(name, parties):
+    def config(seed: int):
+        beta = {"data__beta": 0.3, "data__floor": 8, "data__parties": parties}  # parties of unequal length
+        return settings(name, model__model="cnn", run__seed=seed, train__rounds=2, train__epochs=2, **beta)
+
+    together = trained_by(2, "stacked", *(config(seed) for seed in range(4)))
+    for seed, trial in enumerate(together):
+        assert same_bits(trial, trained_by(2, "stacked", config(seed))[0])
+
+
+def test_a_party_much_longer_than_all_others_has_company():
+    context = context_for(settings("fedavg", data__parties=4), data=some_digits(300))
+    trial = new_trial(resolve(settings("fedavg", data__parties=4), context.data), context)
+    jobs = make_jobs(trial, context)
+    longest = max(range(4), key=lambda i: len(jobs[i].plan.rows))
+    rows = [job.plan.rows for job in jobs]
+    jobs = [
+        replace(job, plan=job.plan._replace(rows=rows[i].repeat(20, 1) if i == longest else rows[i][:2]))
+        for i, job in enumerate(jobs)
+    ]
+    assert [len(unit) for unit in cut(jobs)] == [2, 2]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -168,6 +186,7 @@ def test_a_unit_holds_every_job_once_and_units_are_about_equally_long():
     units = cut(jobs)
     assert sorted(i for unit in units for i in unit) == list(range(len(jobs)))
     assert all(len({type(jobs[i].local) for i in unit}) == 1 for unit in units)
+    assert all(len(unit) >= 2 for unit in units)
     lengths = [sum(len(jobs[i].plan.rows) for i in unit) for unit in units]
     assert max(lengths) - min(lengths) <= max(len(job.plan.rows) for job in jobs)
 

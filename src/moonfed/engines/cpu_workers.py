@@ -16,12 +16,14 @@ import signal
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Hashable, Sequence
 
 import torch
 
 from moonfed.engines.base import Engine, Job, JobResult
 from moonfed.engines.devices import single_threaded
+from moonfed.engines.stacked.stack_spec import MIN_LANES
 from moonfed.engines.stacked.stacked_engine import shape_of
 from moonfed.engines.worker_codec import decode_results, encode_results
 
@@ -131,17 +133,28 @@ def can_fork() -> bool:
 
 
 def cut(jobs: Sequence[Job]) -> list[Unit]:
-    """Cut a cohort into units of jobs that may share a stack, about equally long; the longest unit first."""
-    groups: dict[Hashable, Unit] = {}
-    for i, job in enumerate(jobs):
-        groups.setdefault(shape_of(job), []).append(i)
+    """Cut a cohort into units of jobs that may share a stack, about equally long; the longest unit first.
+
+    The only party of its trial is a unit by itself, any other has company: so a trial gets the same bits whether
+    other trials are there or not.
+    """
+    parties = Counter(id(job.state) for job in jobs)  # of each trial
     steps = [len(job.plan.rows) for job in jobs]
+    groups: dict[Hashable, Unit] = {}
     units: list[Unit] = []
+    for i, job in enumerate(jobs):
+        if parties[id(job.state)] == 1:
+            units.append([i])
+        else:
+            groups.setdefault(shape_of(job), []).append(i)
     for members in groups.values():
-        count = min(len(members), max(MIN_UNITS, -(-len(members) // JOBS_PER_UNIT)))
+        count = max(1, min(len(members) // MIN_LANES, max(MIN_UNITS, -(-len(members) // JOBS_PER_UNIT))))
         own: list[Unit] = [[] for _ in range(count)]
         for i in sorted(members, key=lambda i: -steps[i]):
             min(own, key=lambda unit: sum(steps[k] for k in unit)).append(i)
+        for unit in own:
+            while len(unit) < min(MIN_LANES, len(members)):  # one long job: it gets a short one as company
+                unit.append(max(own, key=len).pop())
         units += own
     return sorted(units, key=lambda unit: -sum(steps[i] for i in unit))
 

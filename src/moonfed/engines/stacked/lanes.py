@@ -14,7 +14,7 @@ from moonfed.data.batches import BatchPlan
 from moonfed.engines.dropout import seed_step
 from moonfed.engines.stacked.anchors import AnchorCache, AnchorOutputs, Anchors, forward_chunk
 from moonfed.engines.stacked.schedule import Assignment, Schedule
-from moonfed.engines.stacked.stack_spec import StackSpec
+from moonfed.engines.stacked.stack_spec import MIN_LANES, StackSpec
 from moonfed.engines.stacked.stacked_ops import LaneLayout
 from moonfed.engines.step import Batch, Carry, Fixed, step
 
@@ -110,6 +110,7 @@ class Stack:
 
     def gather_chunk(self, plan: BatchPlan, index: Tensor, busy: int) -> None:
         """Gather and augment the next chunk with its anchor outputs; only the first busy lanes are still in use."""
+        busy = max(busy, min(MIN_LANES, self.width))
         if busy < self.width:
             self.lanes, self.width = tree_map(lambda t: t[:busy], self.lanes), busy
         plan = BatchPlan(*(part[:busy] for part in plan))

@@ -16,6 +16,8 @@ from moonfed.engines.step import Vectorize
 
 CPU_CACHE_BYTES = 6 * 2**20  # for the widest layer of all lanes: with more, a CPU waits for its memory
 
+MIN_LANES = 2  # of stacked lanes on a CPU, whose kernels for one lane give other bits than for more
+
 
 class StackSpec(NamedTuple):
     """The static part of a stack: networks, data, rule, optimiser, and how its functions are executed."""

@@ -21,7 +21,7 @@ from moonfed.engines.devices import free_memory, is_gpu, peak_memory, release_me
 from moonfed.engines.stacked.graph_cache import GraphCache, first_line
 from moonfed.engines.stacked.lanes import LaneState, Stack, run_schedule
 from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS, Schedule, make_schedule, pick_chunk, pick_width
-from moonfed.engines.stacked.stack_spec import CPU_CACHE_BYTES, StackSpec
+from moonfed.engines.stacked.stack_spec import CPU_CACHE_BYTES, MIN_LANES, StackSpec
 from moonfed.engines.stacked.stacked_ops import CPU_LAYOUT, GPU_LAYOUTS, StackedOps
 from moonfed.engines.step import conclude, gamma_of, on_device, prepare
 
@@ -111,6 +111,7 @@ class Stacked:
         limit = min(self.lane_limit, len(plans), self._lanes_that_fit(spec, plans[0], like))
         chunk = earlier.chunk if earlier else pick_chunk(lengths, self._max_chunk(limit * plans[0].rows.shape[1]))
         width = pick_width(lengths, chunk, limit, GPU_STEP_OVERHEAD if self.gpu else CPU_STEP_OVERHEAD)
+        width = width if self.gpu else max(width, min(MIN_LANES, limit))
         reused = earlier if earlier and is_reusable(earlier.width, width) else None
         self.width = width = reused.width if reused else width
         schedule = make_schedule(lengths, width, chunk)
