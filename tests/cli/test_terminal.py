@@ -26,7 +26,9 @@ def test_progress_is_plain_lines_on_stderr_where_there_is_no_terminal(tmp_path: 
         assert f"supervised {row['losses']['supervised']:.3f}" in line
         assert re.search(r"\d+ s, \d+ s left$", line)
     assert "\x1b" not in answer.err + answer.out
-    assert re.fullmatch(r"\d+\.\d% on the test set after round 3; .*\n", answer.out)
+    metrics, result = answer.out.splitlines()
+    assert re.fullmatch(r"final model: log loss \d\.\d{3}, Brier score \d\.\d{3}, ECE \d\.\d{3}", metrics)
+    assert re.fullmatch(r"\d+\.\d% on the test set after round 3; .*", result)
 
 
 @pytest.mark.parametrize(("columns", "widest"), [("80", 80), ("120", 120), ("", 160), ("0", 160), ("wide", 160)])
