@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 from arrow_files import save_hugging_face
 from commands import SMALL, refuse
-from user_rows import people, tone, write_images
+from user_rows import four_clips, people, write_images
 
 from moonfed.core.errors import UserError
 from moonfed.storage.run_folder import check_place
@@ -83,8 +83,7 @@ def test_an_image_or_a_clip_that_is_no_file_is_a_bad_row(make: Callable[[Path], 
     said = refuse(place, "run", "--data", "shades")
     assert "shades has a bad row of 17: dark/odd.png" in said
     assert line in said
-    for k in range(4):
-        tone(place / "sounds" / "ab"[k % 2] / f"{k}.wav", 300)
+    four_clips(place / "sounds")
     make(place / "sounds" / "a" / "odd.wav")
     said = refuse(place, "run", "--data", "sounds")
     assert "sounds has a bad row of 5: a/odd.wav" in said

@@ -50,3 +50,9 @@ def tone(path: Path, pitch: float, seconds: float = 0.3, rate: int = 8000, wide:
         file.setsampwidth(wide)
         file.setframerate(rate)
         file.writeframes(raw)
+
+
+def four_clips(folder: Path) -> None:
+    """Write two clips each of the classes a and b."""
+    for k in range(4):
+        tone(folder / "ab"[k % 2] / f"{k}.wav", 300)

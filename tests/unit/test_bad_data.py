@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from commands import moonfed, refuse
 from PIL import Image
-from user_rows import people, tone, write_images
+from user_rows import four_clips, people, tone, write_images
 
 OWN = ["--label", "kind", "--party", "site"]
 HEAD = "age,colour,weight,kind,site"
@@ -199,8 +199,7 @@ def test_folders_of_a_wrong_layout_are_refused(place: Path):
 
 
 def test_an_unreadable_audio_clip_is_named(place: Path):
-    for k in range(4):
-        tone(place / "sounds" / "ab"[k % 2] / f"{k}.wav", 300)
+    four_clips(place / "sounds")
     whole = (place / "sounds" / "a" / "0.wav").read_bytes()
     (place / "sounds" / "a" / "broken.wav").write_bytes(b"RIFF")
     (place / "sounds" / "a" / "cut.wav").write_bytes(whole[:-100])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import refuse
 from PIL import Image
-from user_rows import tone, write_images
+from user_rows import four_clips, write_images
 
 from moonfed.core.errors import UserError
 from moonfed.data.readers import from_torch
@@ -92,15 +92,13 @@ def wav(data: bytes = bytes(1600), *, size: int | None = None, channels: int = 1
     ids=range(15),
 )
 def test_a_clip_that_is_none_is_named(content: bytes, reason: str, place: Path):
-    for k in range(4):
-        tone(place / "sounds" / "ab"[k % 2] / f"{k}.wav", 300)
+    four_clips(place / "sounds")
     (place / "sounds" / "a" / "odd.wav").write_bytes(content)
     assert f"sounds has a bad row of 5: a/odd.wav (unreadable: {reason}" in refuse(place, "run", "--data", "sounds")
 
 
 def test_a_clip_of_gigabytes_is_named_and_not_read(place: Path):
-    for k in range(4):
-        tone(place / "sounds" / "ab"[k % 2] / f"{k}.wav", 300)
+    four_clips(place / "sounds")
     folder = place / "sounds" / "a"
     with (folder / "odd.wav").open("wb") as file:
         file.write(wav(b"", size=600_000_000))

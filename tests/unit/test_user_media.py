@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import moonfed, refuse
 from PIL import Image
-from user_rows import QUICK, tone, write_images
+from user_rows import QUICK, four_clips, tone, write_images
 
 from moonfed.data.readers import ReaderOptions, apply_encoding, read_dataset
 from moonfed.data.readers.audio import resample
@@ -171,8 +171,7 @@ def test_headers_that_other_programs_write_are_read():
     ],
 )
 def test_an_unreadable_wav_file_is_named_with_the_reason(source: bytes, why: str, place: Path):
-    for k in range(4):
-        tone(place / "sounds" / "ab"[k % 2] / f"{k}.wav", 300)
+    four_clips(place / "sounds")
     (place / "sounds" / "a" / "other.wav").write_bytes(source)
     assert f"sounds has a bad row of 5: a/other.wav (unreadable: {why}" in refuse(place, "run", "--data", "sounds")
 
