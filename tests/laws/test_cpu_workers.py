@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -164,6 +165,7 @@ def test_what_a_lost_process_had_to_do_is_done_here(tmp_path: Path, misbehaviour
 def test_an_error_in_every_process_surfaces_as_itself(tmp_path: Path):
     encoder = Witness(spec(), tmp_path)
     jobs, workers = cohort_with(encoder)
+    before = children_of(os.getpid())
     assert isinstance(workers.engine, Sequential)
     net = workers.engine.nets.training
     assert isinstance(net, Model)
@@ -172,8 +174,26 @@ def test_an_error_in_every_process_surfaces_as_itself(tmp_path: Path):
     workers.processes = 2
     with pytest.raises(ZeroDivisionError, match="in every process"):
         workers.run_cohort(jobs)
-    with pytest.raises(ChildProcessError):  # no process is left, not even a dead one
-        os.waitpid(-1, os.WNOHANG)
+    assert children_of(os.getpid()) == before, "no process is left, not even a dead one"
+
+
+def test_a_process_that_somebody_else_waits_for_does_no_harm(tmp_path: Path):
+    expected = deltas(run_with(Witness(spec(), tmp_path), processes=1))
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps at once
+    try:
+        got = deltas(run_with(Witness(spec(), tmp_path), processes=3))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+
+
+def test_trials_in_threads_of_one_process_get_the_bits_of_trials_alone():
+    configs = [settings("moon", run__seed=seed % 2, model__model="cnn") for seed in range(4)]
+    alone = [trained_by(2, "stacked", config)[0] for config in configs[:2]]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda config: trained_by(2, "stacked", config)[0], configs))
+    for seed, trial in enumerate(together):
+        assert same_bits(trial, alone[seed % 2])
 
 
 def test_a_unit_holds_every_job_once_and_units_are_about_equally_long():

@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -11,6 +13,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
 
 from moonfed.core.errors import RunFailed
 
@@ -34,7 +38,8 @@ class NeighbourTiming(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """The timing as a JSON object."""
-        return {**self._asdict(), "times_slower": self.times_slower, "same_bits": True}
+        machine = {"cores": os.cpu_count(), "torch": torch.__version__, "python": platform.python_version()}
+        return {**self._asdict(), "times_slower": self.times_slower, "same_bits": True, "machine": machine}
 
 
 def time_beside_neighbours(neighbours: int, repeats: int = 3, command: Sequence[str] = COMPARISON) -> NeighbourTiming:

@@ -4,12 +4,15 @@ import hashlib
 import random
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import RLock
 
 import numpy as np
 import torch
 
 published_numpy = np.random.RandomState  # NumPy's legacy stream, from which the published partitions were drawn
 published_python = random.Random  # the stream from which the published cohorts were drawn
+
+_torch_streams = RLock()
 
 
 def seed_for(trial: int, *names: str | int) -> int:
@@ -25,8 +28,8 @@ def generator(trial: int, *names: str | int) -> np.random.Generator:
 
 @contextmanager
 def torch_aside(device: torch.device) -> Generator[None]:
-    """Put torch's own streams aside and bring them back afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # pyright: ignore[reportUnknownMemberType]
+    """Put torch's own streams aside and bring them back afterwards; all threads share them, so one at a time."""
+    with _torch_streams, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # pyright: ignore[reportUnknownMemberType]
         yield
 
 

@@ -7,6 +7,7 @@ cores nor the load changes a bit.
 The processes are forked for one cohort: they inherit data, networks, rules and traced steps, and return results.
 """
 
+import contextlib
 import ctypes
 import gc
 import logging
@@ -34,6 +35,8 @@ MIN_UNITS = 2  # per shape, so that a single trial uses two cores
 MIN_FORK_SECONDS = 0.3  # work of a cohort below which forking costs more than it saves
 MIN_PATIENCE = 60.0  # seconds that this process waits for another at least, beside ten times its own
 PLACE_BYTES = 4  # of a unit's place in the queue
+MAX_UNITS = 2000  # per shape: the queue, a pipe, holds the places of 16,384
+STDERR = 2
 PR_SET_PDEATHSIG = 1  # of Linux' prctl: a process that dies with its parent
 
 Unit = list[int]  # places of jobs in the cohort
@@ -82,43 +85,46 @@ class CpuWorkers:
         began = time.monotonic()
         try:
             for _ in range(processes - 1):
-                children |= self._start_child(jobs, units, queue)
+                self._start_child(jobs, units, queue, children)
             done = self._take_units(jobs, units, queue)
-            patience = MIN_PATIENCE + 10 * (time.monotonic() - began)
+            now = time.monotonic()
+            deadline = now + MIN_PATIENCE + 10 * (now - began)
             for results in children.values():
-                if select.select([results], [], [], patience)[0]:
+                if select.select([results], [], [], max(0.0, deadline - time.monotonic()))[0]:
                     done |= decode_results(_read_all(results))
+                else:
+                    self.processes = 1
+                    logger.warning("a process did not answer; training continues in one process")
         finally:
             os.close(queue)
             for child, results in children.items():
                 os.close(results)
-                os.kill(child, signal.SIGKILL)  # it has nothing left to do, or nobody waits for it
-                os.waitpid(child, 0)
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):  # somebody else has waited for it
+                    os.kill(child, signal.SIGKILL)  # it has nothing left to do, or nobody waits for it
+                    os.waitpid(child, 0)
         missing = [unit for unit in units if unit[0] not in done]  # of a process that failed: its error surfaces here
         return done | self._run_units(jobs, missing)
 
-    def _start_child(self, jobs: Sequence[Job], units: Sequence[Unit], queue: int) -> dict[int, int]:
-        """Fork a process that works on the queue; return it with the pipe of its results, or nothing if refused."""
+    def _start_child(self, jobs: Sequence[Job], units: Sequence[Unit], queue: int, children: dict[int, int]) -> None:
+        """Fork a process that works on the queue, and note the pipe of its results; nothing is noted if it fails."""
         results, sink = os.pipe()
+        signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})  # until it is noted
         try:
-            with warnings.catch_warnings():  # Python warns of locks that other threads hold: a child takes none of them
-                warnings.simplefilter("ignore", DeprecationWarning)
-                child = os.fork()
+            if (child := _fork()) == 0:
+                try:
+                    _become_worker(queue, sink)
+                    content = encode_results(self._take_units(jobs, units, queue))
+                    with os.fdopen(sink, "wb") as file:
+                        file.write(content)
+                finally:
+                    os._exit(0)  # whatever failed, the parent repeats
+            children[child] = results
         except OSError as error:  # no more processes, or no memory for one
             logger.info("training in fewer processes: %s", error.strerror)
             os.close(results)
+        finally:
             os.close(sink)
-            return {}
-        if child == 0:
-            try:
-                _become_worker(queue, sink)
-                content = encode_results(self._take_units(jobs, units, queue))
-                with os.fdopen(sink, "wb") as file:
-                    file.write(content)
-            finally:
-                os._exit(0)  # whatever failed, the parent repeats
-        os.close(sink)
-        return {child: results}
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
 
     def _take_units(self, jobs: Sequence[Job], units: Sequence[Unit], queue: int) -> dict[int, JobResult]:
         done: dict[int, JobResult] = {}
@@ -148,7 +154,7 @@ def cut(jobs: Sequence[Job]) -> list[Unit]:
         else:
             groups.setdefault(shape_of(job), []).append(i)
     for members in groups.values():
-        count = max(1, min(len(members) // MIN_LANES, max(MIN_UNITS, -(-len(members) // JOBS_PER_UNIT))))
+        count = max(1, min(len(members) // MIN_LANES, max(MIN_UNITS, -(-len(members) // JOBS_PER_UNIT)), MAX_UNITS))
         own: list[Unit] = [[] for _ in range(count)]
         for i in sorted(members, key=lambda i: -steps[i]):
             min(own, key=lambda unit: sum(steps[k] for k in unit)).append(i)
@@ -159,16 +165,25 @@ def cut(jobs: Sequence[Job]) -> list[Unit]:
     return sorted(units, key=lambda unit: -sum(steps[i] for i in unit))
 
 
+def _fork() -> int:
+    """Fork this process; Python warns of locks that other threads hold, none of which a worker takes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
 def _become_worker(queue: int, sink: int) -> None:
     """Leave what is the parent's alone: its signals, its log, its open files and their locks."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     logging.disable()
     gc.disable()  # a collection would write to memory that is shared until then
-    low, high = sorted((queue, sink))
-    for begin, end in ((3, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
-        os.closerange(begin, end)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > STDERR and int(name) not in (queue, sink):
+            with contextlib.suppress(OSError):  # the folder's own
+                os.close(int(name))
 
 
 def _read_all(pipe: int) -> bytes:

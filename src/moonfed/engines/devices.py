@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
 
@@ -13,6 +14,8 @@ DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,2})?)$"  # what --device takes
 DEVICE_KINDS = ("auto", "cpu", "cuda")
 
 Device = torch.device
+
+_threads_setting = RLock()
 
 
 def pick_device(name: str) -> Device:
@@ -52,13 +55,14 @@ def synchronise(device: Device) -> None:
 
 @contextmanager
 def single_threaded() -> Generator[None]:
-    """Run every operation on one CPU thread for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    """Run every operation on one CPU thread for a while; the setting is the process's, so one block at a time."""
+    with _threads_setting:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 def set_threads(threads: int) -> None:

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from os.path import isfile
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -179,9 +180,9 @@ def check_place(path: Path) -> None:
         broken = error.errno == errno.ENOENT and any(p.is_symlink() and not p.exists() for p in (path, *path.parents))
         if broken or error.errno == errno.ELOOP:
             raise UserError(f"{needs}, {path} is or passes a link that leads to itself or nowhere") from None
-    if not (path / CONFIG).exists():  # a run that is there may be resumed, wherever it is
+    if not isfile(path / CONFIG):  # a run that is there may be resumed, wherever it is
         for parent in path.parents:
-            if (parent / CONFIG).exists() and (parent / LOG).exists():
+            if isfile(parent / CONFIG) and isfile(parent / LOG):  # unlike Path.is_file, also of names that are too long
                 raise UserError(f"{parent} holds a run, so {path} cannot go into it; use --out for another folder")
 
 
