@@ -26,7 +26,7 @@ from moonfed.federation.protocol.request import Envelope
 from moonfed.federation.site.trainer import SiteTrainer
 from moonfed.training.config import Config, make_config
 from moonfed.training.resolve import resolve
-from moonfed.training.setup import set_up
+from moonfed.training.setup import load_data, set_up
 from moonfed.training.trial import split_rows
 
 LIMITS = FederationSettings(deadline=1, patience=0, attempts=1)  # type: ignore[call-arg]
@@ -78,6 +78,22 @@ class World:
             self.federate()
         assert str(self.path) not in str(failure.value)
         return str(failure.value)
+
+
+def test_sites_train_with_the_defaults_that_a_simulation_of_their_rows_has(tmp_path: Path) -> None:
+    """Not with those of the reference rows, of which there are fewer here."""
+    world = World(tmp_path)
+    config = world.config()
+    train = config.train.model_copy(update={"epochs": None, "weight_decay": None})
+    few = people(world.path / "few.csv", 18)
+    asked = config.model_copy(update={"train": train})
+    reference = asked.model_copy(update={"data": config.data.model_copy(update={"path": str(few)})})
+    transport = InProcessTransport(world.folders)
+    record = serve(reference, world.path / "run", False, world.coordinator, transport, LIMITS)
+    expected = resolve(asked, load_data(asked.data)).train
+    assert record.config.train == expected
+    assert expected.epochs != resolve(reference, load_data(reference.data)).train.epochs
+    assert {row["steps"] for row in record.rows} == {3 * expected.epochs * (30 // 5)}
 
 
 def test_three_sites_with_their_own_rows_compute_what_one_table_with_a_site_column_gives(tmp_path: Path):

@@ -16,7 +16,7 @@ from moonfed.papers.recipe_trials import ReproductionOptions, required_trials, s
 from moonfed.papers.recipes import RECIPES
 from moonfed.papers.scale import scaled
 from moonfed.papers.verdict import judge, judge_level, units
-from moonfed.training.config import Config, make_config
+from moonfed.training.config import make_config
 
 ASKED = [
     *(f"table{n}" for n in range(1, 13)),
@@ -95,7 +95,7 @@ def test_a_trial_of_another_precision_is_another_trial(monkeypatch):
 
 
 def test_the_defaults_of_the_settings_are_the_published_ones():
-    config, setting = Config(), library().setting
+    config, setting = make_config({}), library().setting
     pairs = {
         "parties": config.data.parties,
         "beta": config.data.beta,

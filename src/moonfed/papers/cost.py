@@ -22,6 +22,7 @@ from moonfed.storage.run_files import CONFIG
 from moonfed.storage.run_record import read_rounds
 from moonfed.training.config import Config
 from moonfed.training.network import NetSpec, build
+from moonfed.training.settings import DEFAULT_EPOCHS
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +84,8 @@ def steps_left(folder: Path, config: Config) -> float:
     """Remaining party-steps of a trial; incomplete batches count in part."""
     entry = IMAGE_SETS.get(config.data.dataset)
     rows, batch = (entry.train, entry.batch) if entry else (DIGITS_ROWS, BATCH)
-    rounds = max(0, config.train.rounds - rounds_done(folder))
-    return rounds * config.train.epochs * config.cohort.fraction * rows / batch
+    rounds, epochs = max(0, config.train.rounds - rounds_done(folder)), config.train.epochs or DEFAULT_EPOCHS
+    return rounds * epochs * config.cohort.fraction * rows / batch
 
 
 def rate_of(dataset: str, folder: Path, device: str) -> Rate:

@@ -12,6 +12,7 @@ from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
+from moonfed.training.data_defaults import with_defaults
 from moonfed.training.optimizer_settings import settle_optimizer
 from moonfed.training.registry import ALGORITHMS, check_options, make_algorithm, preset_of
 from moonfed.training.settings import (
@@ -88,7 +89,9 @@ def make_config(values: Mapping[str, Any]) -> Config:
         config = Config.model_validate(values)
     except ValidationError as error:
         raise _first(error) from None
-    config = config.model_copy(update={"data": settled(config.data)})
+    data = settled(config.data)
+    train = with_defaults(config.train) if data.path is None else config.train  # of user data, resolve knows more
+    config = config.model_copy(update={"data": data, "train": train})
     for kind, name, known in (
         ("data set", config.data.dataset, DATASETS if config.data.path is None else {config.data.dataset}),
         ("partition", config.data.partition, {*PARTITIONS, "auto"}),

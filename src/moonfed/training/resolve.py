@@ -10,6 +10,7 @@ from moonfed.engines.devices import Device, is_gpu
 from moonfed.models import ENCODERS
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config, TrainSettings
+from moonfed.training.data_defaults import table_epochs, table_weight_decay, with_defaults
 from moonfed.training.settings import DataSettings
 
 FP16_ENCODERS = ("cnn",)  # encoders that lost less than half a point against fp32 over 100 rounds: results/speed.md
@@ -22,9 +23,11 @@ class ResolvedData(DataSettings):
 
 
 class ResolvedTrain(TrainSettings):
-    """The training settings with the batch size decided."""
+    """The training settings with batch size, epochs and weight decay decided."""
 
     batch: int  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+    epochs: int  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+    weight_decay: float  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
 
 
 class ResolvedConfig(Config):
@@ -34,10 +37,19 @@ class ResolvedConfig(Config):
     train: ResolvedTrain  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
 
 
-def resolve(config: Config, data: Dataset, custom: CustomEncoder | None = None) -> ResolvedConfig:
-    """Decide the settings whose default depends on the data or the encoder."""
+def resolve(
+    config: Config, data: Dataset, custom: CustomEncoder | None = None, rows: int | None = None
+) -> ResolvedConfig:
+    """Decide the settings whose default depends on the data or the encoder.
+
+    rows is the number of training rows of all parties, where they are not in the data.
+    """
     split = resolve_split(config, data)
     batch = config.train.batch or _default_batch(split, data)
+    rows = len(data.labels) if rows is None else rows
+    train = with_defaults(config.train)
+    if is_table(split, data):
+        train = with_defaults(config.train, table_epochs(rows, split.parties, batch), table_weight_decay(rows))
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     encoder = encoder if custom is None else custom.name
     ours = ENCODERS.get(encoder)
@@ -49,10 +61,15 @@ def resolve(config: Config, data: Dataset, custom: CustomEncoder | None = None) 
         data=split,
         model=config.model.model_copy(update={"model": encoder, "norm": norm}),
         algorithm=config.algorithm,
-        train=ResolvedTrain.model_construct(config.train.model_fields_set, **dict(config.train) | {"batch": batch}),
+        train=ResolvedTrain.model_construct(train.model_fields_set, **dict(train) | {"batch": batch}),
         cohort=config.cohort,
         run=config.run.model_copy(update={"precision": precision}),
     )
+
+
+def is_table(split: DataSettings, data: Dataset) -> bool:
+    """Whether the data is a user's table: rows of numbers, not words; data sets of the catalog have fixed defaults."""
+    return split.path is not None and data.inputs.dim() == 2 and not data.words
 
 
 def pick_precision(name: str, device: Device, encoder: str) -> str:

@@ -31,6 +31,7 @@ class Section(BaseModel):
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
 NonNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+DEFAULT_EPOCHS, DEFAULT_WEIGHT_DECAY = 10, 1e-5  # of every data set but a user's table: data_defaults
 
 
 class DataSettings(Section):
@@ -145,7 +146,11 @@ class TrainSettings(Section):
     """How long and how the parties train."""
 
     rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="communication rounds")
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="local epochs per round")
+    epochs: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None,
+        description=f"local epochs per round (default {DEFAULT_EPOCHS}; your own tables: about 20 steps per party, "
+        f"at most {DEFAULT_EPOCHS} epochs)",
+    )
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
     optimizer: Literal["sgd", "adamw"] = Field(
         "sgd",
@@ -158,7 +163,11 @@ class TrainSettings(Section):
         description="learning rate by round: constant; cosine and linear fall from --lr towards 0 over all rounds",
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="momentum of local SGD; adamw has its own")
-    weight_decay: NonNegative = Field(1e-5, description="weight decay on every parameter; decoupled with adamw")
+    weight_decay: NonNegative | None = Field(
+        None,
+        description=f"weight decay on every parameter, decoupled with adamw (default {DEFAULT_WEIGHT_DECAY:g}; your own "
+        "tables: 10 / rows, at most 0.01)",
+    )
     max_grad_norm: NonNegative = Field(0.0, description="clip gradients to this norm before each step; 0: never")
 
 

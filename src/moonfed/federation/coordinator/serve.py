@@ -48,9 +48,9 @@ def serve(
     check_federable(config)
     roster = _read_roster(path) if resume else None
     names = list(roster["sites"]) if roster else sorted(folder.allow_list())
-    data, encoding = _load_test_data(config, names)
+    data, encoding, reference_rows = _load_test_data(config, names)
     data = data.to(pick_device(config.run.device))
-    resolved = _resolve(config, data, len(names))
+    resolved = _resolve(config, data, len(names), reference_rows)
     run = roster["run"] if roster else secrets.token_hex(8)
     rejections = RejectionLog()
     exchange = Exchange(transport, settings, rejections, stopping)
@@ -60,6 +60,8 @@ def serve(
         infos = [PartyInfo(i, v["rows"], tuple(v["class_counts"])) for i, v in enumerate(roster["sites"].values())]
     else:
         infos = enrol(runner, names, data.classes, resolved.train.batch, encoding)
+    resolved = _resolve(config, data, len(names), sum(info.rows for info in infos))  # as a simulation of these rows
+    runner.config = _config_for_sites(resolved)
     roster = _make_roster(run, names, infos)
     trial = start_trial(resolved, data, [], infos)
     trial = replace(trial, spec=replace(trial.spec, party_names=tuple(names)))
@@ -88,23 +90,23 @@ class Opening(Callback):
         self.runner.start(list(self.roster["sites"]), trial, accepted)
 
 
-def _load_test_data(config: Config, names: list[str]) -> tuple[Dataset, str]:
-    """Load the coordinator's test rows and, from its reference rows, the data encoding as JSON ("" if none)."""
+def _load_test_data(config: Config, names: list[str]) -> tuple[Dataset, str, int]:
+    """Load the test rows; from the reference rows, their encoding as JSON ("" if none) and their number."""
     data, text = load_data(config.data), ""
     if data.encoding is not None:
         encoding = data.encoding | {"party": None, "parties": []}  # sites need not know whose the reference rows are
         data = replace(data, party=None, test_party=None, party_names=tuple(names), encoding=encoding)
         text = json.dumps(encoding, allow_nan=False)
-    return replace(data, inputs=data.inputs[:0], labels=data.labels[:0]), text
+    return replace(data, inputs=data.inputs[:0], labels=data.labels[:0]), text, len(data.labels)
 
 
-def _resolve(config: Config, data: Dataset, parties: int) -> ResolvedConfig:
+def _resolve(config: Config, data: Dataset, parties: int, rows: int) -> ResolvedConfig:
     """Fill in what depends on data and sites; with user data, the batch size follows from the reference rows."""
     if config.data.path is not None:
         train = config.train.model_copy(update={"batch": config.train.batch or data.batch})
-        split = config.data.model_copy(update={"partition": "natural"})
+        split = config.data.model_copy(update={"partition": "natural", "parties": parties})
         config = config.model_copy(update={"train": train, "data": split})
-    resolved = resolve(config, data)
+    resolved = resolve(config, data, rows=rows)
     run = resolved.run.model_copy(update={"engine": "sequential"})  # a site trains one party
     split = resolved.data.model_copy(update={"parties": parties})
     return resolved.model_copy(update={"data": split, "run": run})
