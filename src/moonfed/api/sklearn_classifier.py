@@ -1,6 +1,6 @@
 """A classifier in the style of scikit-learn: fit, predict, predict_proba, score."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -51,11 +51,11 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         algorithm: AlgorithmLike = "moon",
         parties: int = 10,
         rounds: int = 20,
-        epochs: int = 5,
+        epochs: int | None = None,
         batch: int = 16,
         lr: float | None = None,
         momentum: float | None = None,
-        weight_decay: float = 1e-5,
+        weight_decay: float | None = None,
         projection: int = 256,
         partition: str = "dirichlet",
         beta: float = 0.5,
@@ -63,7 +63,7 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         optimizer: Literal["sgd", "adamw"] = "sgd",
         lr_schedule: Literal["constant", "cosine", "linear"] = "constant",
     ) -> None:
-        """Keep the settings; fit checks them. Without lr and momentum the optimiser's own are used."""
+        """Keep the settings; fit checks them. Those that are None follow from the optimiser or the number of rows."""
         self.encoder = encoder
         self.algorithm = algorithm
         self.parties = parties
@@ -125,18 +125,14 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _settings(self, smallest: int) -> Settings:
         """Collect the settings of fit; the smallest party must be able to fill a batch."""
         settings: Settings = {
-            "epochs": self.epochs,
             "batch": min(self.batch, smallest),
             "optimizer": self.optimizer,
             "lr_schedule": self.lr_schedule,
-            "weight_decay": self.weight_decay,
             "projection": self.projection,
             "evaluate_every": max(1, self.rounds),
         }
-        if self.lr is not None:
-            settings["lr"] = self.lr
-        if self.momentum is not None:
-            settings["momentum"] = self.momentum
+        given = {"epochs": self.epochs, "lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
+        settings |= cast(Settings, {name: value for name, value in given.items() if value is not None})
         return settings
 
     def _seed(self) -> int:

@@ -165,8 +165,8 @@ class TrainSettings(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="momentum of local SGD; adamw has its own")
     weight_decay: NonNegative | None = Field(
         None,
-        description=f"weight decay on every parameter, decoupled with adamw (default {DEFAULT_WEIGHT_DECAY:g}; your own "
-        "tables: 10 / rows, at most 0.01)",
+        description=f"weight decay on every parameter, decoupled with adamw (default {DEFAULT_WEIGHT_DECAY:g}; your "
+        "own tables: 10 / rows, at most 0.01)",
     )
     max_grad_norm: NonNegative = Field(0.0, description="clip gradients to this norm before each step; 0: never")
 
