@@ -9,6 +9,7 @@ from worlds import settings
 
 from moonfed import fit
 from moonfed.experiments.execute import execute
+from moonfed.training.run_warnings import overfitting
 from moonfed.training.setup import set_up
 
 
@@ -34,6 +35,41 @@ def test_a_model_that_predicts_one_class_only_is_said_to(caplog, seed):
     fit("mlp", (x, y), test=test, parties=2, partition="iid", rounds=3, epochs=3, lr=0.05, seeds=seed, progress=False)
     (line,) = caplog.messages
     assert "every row is predicted as class usual, so 50.0% is that class's share" in line
+
+
+def noisy(seed: int) -> Any:
+    """Rows of which a third of the labels are wrong: the longer one trains, the worse the probabilities become."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(300, 8)).astype("float32")
+    return x, (x[:, 0] > 0) ^ (rng.random(300) < 0.33)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_that_overfits_says_when_it_began_to_and_early_stopping_does_not(caplog, seed):
+    caplog.set_level(logging.WARNING, "moonfed")
+    asked: Any = {"parties": 2, "partition": "iid", "rounds": 8, "seeds": seed, "lr": 0.05, "progress": False}
+    result = fit("mlp", noisy(seed), epochs=10, **asked)
+    losses = [row["test_loss"] or 0.0 for row in result.rows]
+    (line,) = caplog.messages
+    low = min(losses)
+    assert f"it overfits: the test loss was lowest in round {1 + losses.index(low)} ({low:.3g})" in line
+    assert f"and rose to {losses[-1]:.3g}, while the training loss fell from " in line
+    assert "worse than guessing by class shares" in line
+    assert line.endswith("; use patience (for example 5), fewer epochs or more weight_decay")
+    caplog.clear()
+    fit("mlp", noisy(seed), epochs=1, patience=2, monitor=0.2, **asked | {"lr": 0.01})
+    assert not [line for line in caplog.messages if "overfits" in line]
+
+
+def test_a_test_loss_that_rises_by_less_than_a_tenth_or_with_the_training_loss_is_not_overfitting():
+    def rounds(tests: list[float], trains: list[float]) -> Any:
+        both = enumerate(zip(tests, trains, strict=True), start=1)
+        return [{"round": k, "accuracy": 0.5, "test_loss": a, "losses": {"supervised": b}} for k, (a, b) in both]
+
+    assert overfitting(rounds([0.5, 0.4, 0.45], [0.6, 0.5, 0.4])) is not None
+    assert overfitting(rounds([0.5, 0.4, 0.43], [0.6, 0.5, 0.4])) is None
+    assert overfitting(rounds([0.5, 0.4, 0.60], [0.6, 0.5, 0.6])) is None, "it diverges"
+    assert overfitting(rounds([0.5, 0.4, 0.39], [0.6, 0.5, 0.4])) is None
 
 
 def test_only_true_stops_a_run():

@@ -12,7 +12,7 @@ from user_rows import people, write_images
 from moonfed import fit
 from moonfed.data.catalog.digits import digits
 from moonfed.training.config import make_config
-from moonfed.training.data_defaults import STEPS_PER_ROUND, table_epochs, table_weight_decay
+from moonfed.training.data_defaults import STEPS_PER_CLASS, table_epochs, table_weight_decay
 from moonfed.training.resolve import resolve
 from moonfed.training.setup import load_data
 
@@ -27,24 +27,25 @@ def resolved(data: dict[str, Any], **train: Any) -> Any:
 @pytest.mark.parametrize("rows", [50, 300, 1000, 5000, 40_000])
 @pytest.mark.parametrize("parties", [2, 10])
 @pytest.mark.parametrize("batch", [1, 16, 64])
-def test_an_average_party_takes_about_twenty_steps(rows: int, parties: int, batch: int) -> None:
-    epochs, steps = table_epochs(rows, parties, batch), rows / parties / batch
-    assert 1 <= epochs <= 10
-    if 1 < epochs < 10:
-        assert abs(epochs * steps - STEPS_PER_ROUND) <= steps / 2 + 1e-9
-    assert epochs > 1 or steps >= STEPS_PER_ROUND / 1.5
-    assert epochs < 10 or steps <= STEPS_PER_ROUND / 9.5
+@pytest.mark.parametrize("classes", [2, 9])
+def test_an_average_party_takes_about_ten_steps_per_class(rows: int, parties: int, batch: int, classes: int) -> None:
+    epochs, steps = table_epochs(rows, parties, batch, classes, "natural"), rows / parties / batch
+    assert 1 <= epochs <= 30
+    if 1 < epochs < 30:
+        assert abs(epochs * steps - STEPS_PER_CLASS * classes) <= steps / 2 + 1e-9
+    assert table_epochs(rows, parties, batch, classes, "iid") == epochs
+    assert table_epochs(rows, parties, batch, classes, "dirichlet") == max(10, epochs), "as published, or more"
 
 
 def test_the_weight_decay_of_a_table_falls_as_its_rows_increase() -> None:
-    assert [table_weight_decay(rows) for rows in (10, 1000, 2000, 10_000, 10**8)] == [0.01, 0.01, 0.005, 0.001, 1e-5]
+    assert [table_weight_decay(rows) for rows in (10, 100, 1000, 3000, 10**8)] == [0.01, 0.01, 0.001, 0.0003, 1e-5]
 
 
 def test_a_table_has_defaults_of_its_own_and_a_given_setting_wins(place: Path) -> None:
     people(place / "people.csv", 300)
     data = {"path": "people.csv", "label": "kind", "party": "site"}
     found = resolved(data)
-    assert (found.epochs, found.weight_decay) == (4, 0.01)  # 240 rows, 3 parties, batches of 16
+    assert (found.epochs, found.weight_decay) == (4, 0.004)  # 240 rows, 3 parties, batches of 16, 2 classes
     assert resolved(data, batch=8).epochs == 2, "steps count, not rows"
     given = resolved(data, epochs=10, weight_decay=0.0)
     assert (given.epochs, given.weight_decay) == (10, 0.0)
@@ -92,7 +93,7 @@ def test_a_run_folder_holds_the_settings_that_were_used(place: Path) -> None:
     words = ["--data", "people.csv", "--label", "kind", "--party", "site", "--rounds", "1"]
     assert moonfed("run", *words, "--out", "run").code == 0
     train = json.loads((place / "run" / "config.json").read_text())["config"]["train"]
-    assert (train["epochs"], train["weight_decay"]) == (10, 0.01)
+    assert (train["epochs"], train["weight_decay"]) == (13, 0.01)
     assert moonfed("run", *QUICK, "--rounds", "1", "--out", "digits").code == 0
     train = json.loads((place / "digits" / "config.json").read_text())["config"]["train"]
     assert train["weight_decay"] == 1e-5

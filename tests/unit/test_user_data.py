@@ -13,7 +13,7 @@ from user_rows import QUICK, people, write_csv
 from moonfed import fit
 from moonfed.data.readers import ReaderOptions, apply_encoding, read_dataset
 from moonfed.data.readers.holdout import hold_out
-from moonfed.training.settings import OWN
+from moonfed.training.user_data import OWN
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -15,6 +15,7 @@ from moonfed.data.readers.encoding import encoding_of
 from moonfed.data.readers.npz import as_array
 from moonfed.data.readers.options import NUMBERS
 from moonfed.models import Model
+from moonfed.training.calibration import calibrated
 from moonfed.training.config import Config
 from moonfed.training.registry import full_name
 
@@ -33,10 +34,12 @@ class Classifier(nn.Module):
         data: Dataset,
         classes: Sequence[Any] | None = None,
         run: Mapping[str, Any] | None = None,
+        temperature: float | None = None,
     ) -> None:
-        """Take a network, how its data was encoded, and what there is to say of the run it came from."""
+        """Take a network, how its data was encoded, what there is to say of its run, and its temperature, if any."""
         super().__init__()
         self.model = model
+        self.temperature = temperature
         self.encoding = encoding_of(data)
         self.run = dict(run or {})
         self.shape = tuple(data.inputs.shape[1:])
@@ -55,7 +58,7 @@ class Classifier(nn.Module):
             x = (x.to(self.mean.dtype) - self.mean) / self.std
         if not self.words:
             x = x.to(self.model.head.weight.dtype)
-        return self.model(x).logits
+        return calibrated(self.model(x).logits, self.temperature)
 
     def predict_proba(self, x: Any) -> NDArray[np.float64]:
         """Give the probability of each class for each row, [row, class]."""
@@ -95,12 +98,13 @@ def classifier(
     data: Dataset,
     classes: Sequence[Any] | None = None,
     run: Mapping[str, Any] | None = None,
+    temperature: float | None = None,
 ) -> Classifier:
     """Fill a network with trained tensors and make a classifier of it, in eval mode."""
     model.load_state_dict({k: v for k, v in tensors.items() if k in model.state_dict()}, strict=False)
     for name, buffer in model.named_buffers():  # those that a state_dict leaves out
         buffer.data.copy_(tensors[name])
-    return Classifier(model, data, classes, run).to(data.inputs.device).eval()
+    return Classifier(model, data, classes, run, temperature).to(data.inputs.device).eval()
 
 
 def run_facts(config: Config, rounds: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ def describe_model(model: Classifier) -> dict[str, Any]:
         "classes": [str(name) for name in model.classes],
         "inputs": [{"name": INPUT, "type": dtype, "shape": ["batch", *model.shape]}],
         "outputs": [{"name": LOGITS, "type": "float32", "shape": ["batch", len(model.classes)]}],
+        **({} if model.temperature is None else {"temperature": model.temperature}),  # the logits are divided by it
         **_preparation(model, kind),
     }
 

@@ -25,13 +25,13 @@ from moonfed.core.types import Tensors
 from moonfed.experiments.execute import execute
 from moonfed.models.custom import custom_encoder
 from moonfed.storage.run_folder import final_tensors
-from moonfed.training.accuracy import warn_about
 from moonfed.training.callbacks import Callback, Finished, FunctionCallback, with_method
 from moonfed.training.config import Config
-from moonfed.training.evaluate import final_evaluation, score_models
+from moonfed.training.final_evaluation import final_evaluation
 from moonfed.training.loop import run_rounds
 from moonfed.training.network import build
 from moonfed.training.records import RoundRecord
+from moonfed.training.run_warnings import warn_about
 from moonfed.training.setup import set_up
 from moonfed.training.trial import RunContext, Trial
 
@@ -268,16 +268,17 @@ def _outcome(trial: Trial, context: RunContext, rounds: list[RoundRecord], folde
     if trial.failure is not None:
         raise RunFailed(f"{name}, seed {seed}: {trial.failure}; try a smaller lr")
     history = [with_method(trial, record) for record in rounds]
-    evaluation = trial.evaluation or final_evaluation(trial, score_models(trial, context))
-    return Run(name, seed, trial.config, history, evaluation, _models(trial, context, rows), folder)
+    evaluation = trial.evaluation or final_evaluation(trial, context)
+    models = _models(trial, context, rows, evaluation.get("temperature"))
+    return Run(name, seed, trial.config, history, evaluation, models, folder)
 
 
-def _models(trial: Trial, context: RunContext, rows: Given) -> dict[str, Classifier]:
+def _models(trial: Trial, context: RunContext, rows: Given, temperature: float | None = None) -> dict[str, Classifier]:
     """Make a classifier of the global model, or of each party's where each has its own."""
     tensors, run = final_tensors(trial), run_facts(trial.config, trial.round)
 
     def make(of: Tensors) -> Classifier:
-        return classifier(build(trial.spec.network), of, context.data, rows.classes, run)
+        return classifier(build(trial.spec.network), of, context.data, rows.classes, run, temperature)
 
     if not trial.algorithm.personal:
         return {"global": make(tensors)}

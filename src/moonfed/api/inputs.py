@@ -15,7 +15,8 @@ from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers.assemble import assemble
 from moonfed.data.readers.npz import as_array, as_name, from_arrays
 from moonfed.data.readers.torch_dataset import from_torch
-from moonfed.training.settings import DataSettings, reader_options
+from moonfed.training.settings import DataSettings
+from moonfed.training.user_data import reader_options
 
 Rows: TypeAlias = tuple[Any, ...] | TorchDataset[Any]
 """(x, y) or (x, y, party), arrays or tensors, or a torch Dataset of such rows."""

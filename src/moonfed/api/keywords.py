@@ -22,6 +22,7 @@ class Settings(TypedDict, total=False):
     floor: int
     partition_seed: int
     validation: float
+    monitor: float
     label: str
     party: str
     text: str
@@ -44,6 +45,8 @@ class Settings(TypedDict, total=False):
     momentum: float
     weight_decay: float
     max_grad_norm: float
+    patience: int
+    calibrate: bool
     fraction: float
     sampling: Literal["uniform", "by-rows"]
     stragglers: float

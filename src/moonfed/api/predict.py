@@ -18,6 +18,7 @@ from moonfed.api.row_ids import row_ids
 from moonfed.api.training_rows import find_training_rows
 from moonfed.data.readers import apply_encoding
 from moonfed.storage.saved_model import Saved, read_saved
+from moonfed.training.calibration import calibrated
 from moonfed.training.metrics import Metrics, metrics_text, probability_metrics
 
 logger = logging.getLogger(__name__)
@@ -151,11 +152,11 @@ def predict_rows(
     found = apply_encoding(saved.encoding, Path(data), skip_bad_rows)
     places = [found.rows.place(row) for row in range(len(found.inputs))]
     ids = None if id is None else row_ids(Path(data), id, places)
-    net = load_classifier(saved).model
+    made = load_classifier(saved)
     inputs, parts = found.inputs.long() if saved.like.words else found.inputs, list[torch.Tensor]()
     with torch.no_grad():
         for part in inputs.split(BATCH):
-            parts.append(net(part).logits.double().softmax(1))
+            parts.append(calibrated(made.model(part).logits.double(), made.temperature).softmax(1))
             logger.info("%s of %s rows predicted", f"{sum(map(len, parts)):,}", f"{len(found.inputs):,}")
     trained = find_training_rows(saved, Path(data), found)
     classes, probabilities = list(saved.encoding.classes), torch.cat(parts).numpy()
@@ -171,4 +172,4 @@ def load(run: str | PathLike[str], model: str | None = None) -> Classifier:
 def load_classifier(saved: Saved) -> Classifier:
     """Make a classifier of what a run folder keeps."""
     run = run_facts(saved.record.config, len(saved.record.rows))
-    return classifier(saved.model, saved.tensors, saved.like, saved.encoding.classes, run)
+    return classifier(saved.model, saved.tensors, saved.like, saved.encoding.classes, run, saved.temperature)

@@ -15,7 +15,7 @@ from moonfed.experiments.statistics import Interval, accuracy_interval
 from moonfed.report.blocks import Table
 from moonfed.report.cell_text import ends_text
 from moonfed.report.table_formats import as_html
-from moonfed.training.accuracy import accuracy, rounds_averaged
+from moonfed.training.accuracy import accuracy, accuracy_window
 from moonfed.training.config import Config
 from moonfed.training.metrics import METRIC_NAMES, Metrics
 from moonfed.training.records import RoundRecord
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        """Mean accuracy over the last quarter of the evaluated rounds, at most ten.
+        """Mean accuracy over the last quarter of the evaluated rounds, at most ten; with patience the kept model's.
 
         It is measured on all test rows, or with validation on the held-out rows.
         """
@@ -220,9 +220,7 @@ def _as_table(runs: Sequence[Run], caption: str) -> str:
 
 
 def _note(run: Run) -> str:
-    averaged = rounds_averaged(sum(row["accuracy"] is not None for row in run.rows))
-    window = f"mean of the last {averaged} evaluated rounds" if averaged > 1 else "last round"
-    return f"accuracy: {window}, on {run.config.data.judged_on}"
+    return f"accuracy: {accuracy_window(run.rows)}, on {run.config.data.judged_on}"
 
 
 def frame(rows: list[RoundRecord]) -> "DataFrame":

@@ -19,6 +19,7 @@ from moonfed.data.partition import Split, partition
 from moonfed.data.readers import npz as arrays
 from moonfed.data.readers.encoding import Encoding
 from moonfed.data.readers.options import NUMBERS
+from moonfed.training.data_defaults import table_epochs
 from moonfed.training.records import RoundRecord
 
 ROOM = 10  # rows a simulated party should have at least, where there are enough
@@ -99,7 +100,7 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 rounds=self.rounds,
                 seeds=seed,
                 progress=False,
-                **self._settings(smallest),
+                **self._settings(smallest, data, party is None),
             )
         except UserError as error:
             raise ValueError(by_keyword(str(error))) from None
@@ -122,16 +123,20 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = self.predict_proba(X)
         return self.classes_[found.argmax(1)]
 
-    def _settings(self, smallest: int) -> Settings:
+    def _settings(self, smallest: int, data: Dataset, simulated: bool) -> Settings:
         """Collect the settings of fit; the smallest party must be able to fill a batch."""
+        batch, epochs = min(self.batch, smallest), self.epochs
+        if epochs is None and simulated and data.inputs.dim() == 2:  # to fit, the split is one that the data has
+            counts = (len(data.labels), len(data.party_names), batch, data.classes)
+            epochs = table_epochs(*counts, self.partition)
         settings: Settings = {
-            "batch": min(self.batch, smallest),
+            "batch": batch,
             "optimizer": self.optimizer,
             "lr_schedule": self.lr_schedule,
             "projection": self.projection,
             "evaluate_every": max(1, self.rounds),
         }
-        given = {"epochs": self.epochs, "lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
+        given = {"epochs": epochs, "lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
         settings |= cast(Settings, {name: value for name, value in given.items() if value is not None})
         return settings
 

@@ -21,8 +21,8 @@ from moonfed.data.readers import EncodedRows, read_dataset
 from moonfed.data.readers.options import IMAGES
 from moonfed.storage.run_files import FEDERATION
 from moonfed.storage.saved_model import Saved
-from moonfed.training.settings import reader_options
 from moonfed.training.trial import split_rows
+from moonfed.training.user_data import reader_options
 from moonfed.training.validation_rows import hold_out
 
 MAX_BYTES = 10_000_000  # a larger training file is read again only if it is the one to predict

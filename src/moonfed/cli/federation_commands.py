@@ -20,7 +20,11 @@ federation = Commands(help="The coordinator's side of a federation: moonfed fede
 site = Commands(help="A site's side of a federation: moonfed site init, join.")
 
 SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
-ELSEWHERE = ("data_parties", "run_engine", "run_lanes", "run_compile")  # sites are the parties, and each trains alone
+# Sites are the parties, and each trains alone; the coordinator has no training rows to set aside.
+ELSEWHERE = (
+    *("data_parties", "run_engine", "run_lanes", "run_compile"),
+    *("data_monitor", "train_patience", "train_calibrate"),
+)
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a name in runs/")]
 Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round, with the same sites")]
 

@@ -79,8 +79,9 @@ class Display(Callback):
         self.first = min(trial.round for trial in trials)
         self.last = max(trial.config.train.rounds for trial in trials)
         self.began = time.perf_counter()
-        if self.first >= self.last:
+        if all(trial.done for trial in trials):
             rounds = "the only round was" if self.last == 1 else f"all {self.last} rounds were"
+            rounds = "the run stopped early and was" if any(trial.stopped for trial in trials) else rounds
             self.console.print(f"nothing left to do: {rounds} done before")
         elif self.first:
             self.console.print(f"resumed after round {self.first} of {self.last}")

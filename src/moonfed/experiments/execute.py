@@ -9,11 +9,11 @@ from moonfed.storage.checkpoint import lowest_common
 from moonfed.storage.run_folder import RunFolder, check_place
 from moonfed.storage.run_record import RunRecord
 from moonfed.storage.tensorboard_log import TensorBoardCallback, need_tensorboard
-from moonfed.training.accuracy import warn_about
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config
 from moonfed.training.loop import run_rounds
 from moonfed.training.registry import full_name
+from moonfed.training.run_warnings import warn_about
 from moonfed.training.runner import CohortRunner
 from moonfed.training.trial import RunContext, Trial
 
@@ -52,7 +52,8 @@ def execute(
             folder.check(resume)
         ready = list(trials)
         if any(folder.resumes for folder in folders):
-            start = lowest_common([folder.checkpoint.manifests() for folder in folders])
+            ended = [folder.has_ended for folder in folders]
+            start = lowest_common([folder.checkpoint.manifests() for folder in folders], ended)
             ready = [folder.load(trial, at) for trial, folder, at in zip(trials, folders, start, strict=True)]
         for callback in observers:
             callback.on_start(ready)

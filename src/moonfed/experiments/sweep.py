@@ -9,7 +9,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.wording import counted
 from moonfed.experiments.compare import read_seeds, top_folder
 from moonfed.training.config import Config, flag_of, make_config
-from moonfed.training.settings import OWN
+from moonfed.training.user_data import OWN
 
 MAX_TRIALS = 1000
 Shared = Mapping[str, set[str] | None]  # settings that cannot vary within a command: some of a section, or all

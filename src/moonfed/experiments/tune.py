@@ -189,6 +189,8 @@ def result_of(search: Search, results: Results) -> dict[str, Any]:
 
 def _measure(config: Config) -> str:
     """Describe the accuracy that settings are ranked by."""
+    if config.train.patience:
+        return "accuracy on the held-out rows of the model that early stopping keeps"
     evaluated = -(-config.train.rounds // config.run.evaluate_every)  # the last round is always evaluated
     averaged = rounds_averaged(evaluated)
     window = "the last round" if averaged == 1 else f"the last {averaged} of {evaluated} evaluated rounds"

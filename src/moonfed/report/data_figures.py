@@ -20,8 +20,8 @@ from moonfed.report.methods import Method, Setting
 from moonfed.storage.features import SHOWN, features, model_of, network, sample_rows
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.registry import ALGORITHMS
-from moonfed.training.settings import reader_options
 from moonfed.training.split_summary import describe_split
+from moonfed.training.user_data import reader_options
 
 logger = logging.getLogger(__name__)
 

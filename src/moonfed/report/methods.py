@@ -19,7 +19,7 @@ from moonfed.experiments.statistics import (
 )
 from moonfed.report.group_names import describe, distinguishing, name_groups, sort_key
 from moonfed.storage.run_record import RunRecord
-from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy
+from moonfed.training.accuracy import accuracy, accuracy_window, final_accuracy
 from moonfed.training.metrics import METRIC_NAMES
 from moonfed.training.records import RoundRecord
 
@@ -49,18 +49,18 @@ class Method:
     def rows(self) -> dict[Seeds, list[RoundRecord]]:
         """Round records of the trials that count."""
         counted = [r for r in self.records if r.finished or (self.partial and r.failure is None and r.rows)]
-        shortest = min((len(r.rows) for r in counted), default=0)
+        shortest = min((len(r.rows) for r in counted), default=0) if self.partial else None
         return {r.seeds: r.rows[:shortest] for r in counted}
 
     @property
     def rounds(self) -> int:
-        """Number of rounds behind the numbers."""
-        return len(next(iter(self.rows.values()), []))
+        """Number of rounds behind the numbers; with early stopping, the most of a trial."""
+        return max((len(rows) for rows in self.rows.values()), default=0)
 
     @property
     def accuracy_label(self) -> str:
-        """Column label that says over how many rounds the accuracy is averaged."""
-        return accuracy_label(sum(row["accuracy"] is not None for row in next(iter(self.rows.values()), [])))
+        """Column label that says which rounds are behind the accuracy."""
+        return f"accuracy ({accuracy_window(next(iter(self.rows.values()), []))})"
 
     @cached_property
     def accuracy(self) -> dict[Seeds, float]:
@@ -81,6 +81,11 @@ class Method:
                 if (value := record.evaluation.get(name)) is not None:
                     values[record.seeds] = float(value)
         return {name: values for name, values in found.items() if values}
+
+    def as_long_as(self, other: "Method") -> bool:
+        """Whether two methods ran for as many rounds, or may have: early stopping ends trials at different rounds."""
+        asked = self.records[0].config.train.rounds == other.records[0].config.train.rounds
+        return self.rounds == other.rounds or (asked and not self.partial and not other.partial)
 
     @property
     def open_trials(self) -> list[str]:
@@ -154,7 +159,7 @@ class Setting:
 
     def difference(self, method: Method) -> Interval | None:
         """Difference in accuracy between a method and the baseline, paired by seed."""
-        if method is self.baseline or method.rounds != self.baseline.rounds:
+        if method is self.baseline or not method.as_long_as(self.baseline):
             return None
         return paired(method.accuracy, self.baseline.accuracy)
 

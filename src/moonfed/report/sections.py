@@ -10,6 +10,7 @@ from moonfed.report.cell_text import EMPTY, interval_text, mean_and_deviation, p
 from moonfed.report.figures import Curve, Difference, colour, curves, differences
 from moonfed.report.methods import Method, Seeds, Setting
 from moonfed.training.accuracy import rounds_averaged
+from moonfed.training.early_stopping import best_round
 from moonfed.training.records import RoundRecord
 
 BAND = "Lines are means over the seeds, bands reach from the lowest to the highest seed."
@@ -206,7 +207,10 @@ def _last_round_alone(setting: Setting) -> bool:
 
 def _window(method: Method) -> str:
     """Name the rounds that the accuracy averages."""
-    evaluated = sum(row["accuracy"] is not None for row in next(iter(method.rows.values()), []))
+    rows = next(iter(method.rows.values()), [])
+    if best_round(rows) is not None:
+        return "the round with the lowest loss on rows set aside, whose model is kept"
+    evaluated = sum(row["accuracy"] is not None for row in rows)
     averaged = rounds_averaged(evaluated)
     return "the last round" if averaged <= 1 else f"mean of the last {averaged} of {evaluated} evaluated rounds"
 

@@ -24,6 +24,7 @@ from moonfed.core.tree import under
 from moonfed.core.types import Slots, State, Tensors, as_snapshot
 from moonfed.core.wording import counted
 from moonfed.storage.run_files import CHECKPOINT, LOG
+from moonfed.training.early_stopping import Best, best_round, rounds_waited
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
 
@@ -56,6 +57,7 @@ class Checkpoint:
         self.identity, self.data = identity, data  # of the run that commits; a reader needs neither
         self.log_bytes, self.log_digest = 0, hashlib.sha256()
         self.rounds_of: dict[int, list[int]] = {}  # the rounds for which a party's file exists, oldest first
+        self.best_rounds: list[int] = []  # of the last two committed rounds, with early stopping
 
     def manifests(self) -> list[Manifest]:
         """List the committed rounds that can be restored, newest first."""
@@ -72,6 +74,9 @@ class Checkpoint:
         flat = pack({"model": state.model})
         flat |= {f"sent/{k}": v for k, v in pack(state.sent).items()}
         flat |= {f"{SERVER_STATE}/{k}": v for k, v in pack(state.server_state).items()}
+        best = trial.best
+        if best is not None and best.round == round:
+            write_tensors(self._best(round), pack({"model": best.model}), identity=self.identity)
         files = {self._state(round): flat} | {self._party(k, round): pack(slots) for k, slots in changed.items()}
         for path, tensors in files.items():
             write_tensors(path, tensors, identity=self.identity)
@@ -84,6 +89,10 @@ class Checkpoint:
             write_json(self.folder / BEFORE, old._asdict())
         write_json(self.folder / CURRENT, manifest._asdict())
         self._state(round - 2).unlink(missing_ok=True)
+        if best is not None:
+            stale, self.best_rounds = set(self.best_rounds[:-1]), [*self.best_rounds[-1:], best.round]
+            for earlier in stale - set(self.best_rounds):
+                self._best(earlier).unlink(missing_ok=True)
         for party in changed:
             *stale, last, new = [0, 0, *self.rounds_of.get(party, []), round]
             for earlier in stale:
@@ -109,6 +118,15 @@ class Checkpoint:
         memory = {party: in_order(unpack(_read(path, manifest)), names) for party, path in newest.items()}
         return self.load_state(manifest, names), memory, rows
 
+    def load_best(self, manifest: Manifest, rows: Sequence[RoundRecord], names: Sequence[str]) -> Best | None:
+        """Read the best model of the rounds up to a committed one; None without early stopping."""
+        best = best_round(rows)
+        if best is None:
+            return None
+        self.best_rounds = [number for number in (best_round(rows[:-1]), best) if number is not None]
+        model = as_snapshot(in_order(unpack(_read(self._best(best), manifest)), names), "model")
+        return Best(best, float(rows[best - 1].get("monitor_loss") or 0.0), model, rounds_waited(rows))
+
     def load_state(self, manifest: Manifest, names: Sequence[str] = ()) -> State:
         """Read the server's state of a committed round."""
         flat = _read(self._state(manifest.round), manifest)
@@ -125,6 +143,7 @@ class Checkpoint:
             write_json(self.folder / CURRENT, manifest._asdict())
         round = manifest.round if manifest else 0
         needed = {self._state(round), self._state(round - 1)}
+        needed |= {self._best(best) for best in self.best_rounds}
         needed |= {self._party(party, r) for party, rounds in self.rounds_of.items() for r in rounds}
         for path in [*self.folder.glob("*.safetensors"), *self.folder.glob(".*.tmp")]:
             if path not in needed:
@@ -168,6 +187,9 @@ class Checkpoint:
     def _state(self, round: int) -> Path:
         return self.folder / f"state-{round}.safetensors"
 
+    def _best(self, round: int) -> Path:
+        return self.folder / f"best-{round}.safetensors"
+
     def _party(self, party: int, round: int) -> Path:
         return self.folder / f"party-{party}-{round}.safetensors"
 
@@ -182,13 +204,15 @@ def _read(path: Path, manifest: Manifest) -> Tensors:
     return tensors
 
 
-def lowest_common(committed: Sequence[list[Manifest]]) -> list[Manifest | None]:
+def lowest_common(committed: Sequence[list[Manifest]], ended: Sequence[bool]) -> list[Manifest | None]:
     """Choose for each trial the committed round it continues from.
 
     Trials of one stack are killed at most one round apart: they continue from the lower round together, so that the
-    stack is the one it would have been. A trial that is further ahead waits at its own last round.
+    stack is the one it would have been. A trial that is further ahead waits at its own last round. Trials that had
+    ended before do not hold the others back: those were in no stack any more.
     """
-    low = min(manifests[0].round if manifests else 0 for manifests in committed)
+    newest = [manifests[0].round if manifests else 0 for manifests in committed]
+    low = min((round for round, over in zip(newest, ended, strict=True) if not over), default=max(newest))
     chosen: list[Manifest | None] = []
     for manifests in committed:
         at_low = next((m for m in manifests if m.round == low), None)

@@ -50,6 +50,21 @@ def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None)
     return f"global model of round {committed[0].round}", checkpoint.load_state(committed[0]).model
 
 
+def final_temperature(record: RunRecord) -> float | None:
+    """Read the temperature of a calibrated final model; None where there is none, as before the last round."""
+    path = record.folder / FINAL
+    if not (record.finished and path.exists()):
+        return None
+    text = read_tensors(path)[1].get("temperature")
+    try:
+        found = None if text is None else float(text)
+    except ValueError:
+        found = 0.0
+    if found is not None and not 0 < found < float("inf"):
+        raise UserError(f"{path} is damaged: its temperature should be a positive number, it is {text}")
+    return found
+
+
 def network(config: Config, data: Dataset, own: CustomEncoder | None = None) -> nn.Module:
     """Build the code of a config's network, in eval mode, with those of its weights that never learn."""
     return nets_of(build(net_spec(resolve(config, data, own), data, own)), data).inference

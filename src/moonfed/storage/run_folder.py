@@ -21,10 +21,11 @@ from moonfed.data.dataset import Dataset
 from moonfed.engines.devices import gpu_name, is_gpu
 from moonfed.storage.checkpoint import Checkpoint, Manifest
 from moonfed.storage.run_files import CHECKPOINT, CONFIG, ENCODING, EVALUATION, FAILURE, FEDERATION, FINAL, LOG
-from moonfed.storage.run_record import RunRecord, has_final_weights
+from moonfed.storage.run_record import RunRecord, has_final_weights, read_rounds
 from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.config import NEWER, Config
-from moonfed.training.evaluate import final_evaluation, score_models
+from moonfed.training.early_stopping import has_stopped
+from moonfed.training.final_evaluation import final_evaluation
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import RunContext, Trial
 
@@ -81,15 +82,29 @@ class RunFolder(Callback):
         names = [*trial.state.model.weights, *trial.state.model.buffers]
         state, memory, self.rows = self.checkpoint.load(manifest, names)
         whole = self.checkpoint.log.stat().st_size == manifest.log_bytes
-        done = manifest.round >= trial.config.train.rounds and whole
-        self.finished = done and has_final_weights(self.path, manifest.round)
+        self.finished = self.ended(self.rows) and whole and has_final_weights(self.path, manifest.round)
         device = trial.spec.device
+        best = self.checkpoint.load_best(manifest, self.rows, names)
+        if best is not None:
+            best = replace(best, model=tree_map(lambda t: t.to(device), best.model))
         return replace(
             trial,
             state=tree_map(lambda t: t.to(device), state),
             memory={party: tree_map(lambda t: t.to(device), slots) for party, slots in memory.items()},
             round=manifest.round,
+            best=best,
         )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last committed round was the trial's last."""
+        manifests = self.checkpoint.manifests()
+        return bool(manifests) and self.ended(read_rounds(self.path)[: manifests[0].round])
+
+    def ended(self, rows: Sequence[RoundRecord]) -> bool:
+        """Whether rounds are all that were asked for, or all until early stopping."""
+        train = self.config.train
+        return len(rows) >= train.rounds or has_stopped(rows, train.patience)
 
     def on_start(self, trials: Sequence[Trial]) -> None:
         """Take the folder and discard what was written after a committed round; a finished run is left as it is."""
@@ -126,9 +141,12 @@ class RunFolder(Callback):
             write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
         elif trial.done and not self.finished:
             tensors = final_tensors(trial)
-            evaluation = trial.evaluation or final_evaluation(trial, score_models(trial, self.context))
+            evaluation = trial.evaluation or final_evaluation(trial, self.context)
             write_json(self.path / EVALUATION, evaluation)
-            write_tensors(self.path / FINAL, tensors, identity=self.identity, rounds=str(trial.round))
+            facts = {"identity": self.identity, "rounds": str(trial.round)}
+            if "temperature" in evaluation:
+                facts["temperature"] = repr(evaluation["temperature"])
+            write_tensors(self.path / FINAL, tensors, **facts)
 
     @property
     def record(self) -> RunRecord:
@@ -190,7 +208,7 @@ def final_tensors(trial: Trial) -> Tensors:
     """The final weights by their names in the network; per party, if each has its own model."""
     frozen = trial.spec.frozen
     if not trial.algorithm.personal:
-        return trial.state.model.weights | trial.state.model.buffers | frozen
+        return trial.final_model.weights | trial.final_model.buffers | frozen
     models: Slots = {f"party{party}": model for party, model in trial.personal_models().items()}
     flat = {k.replace("/weights/", "/").replace("/buffers/", "/"): v for k, v in pack(models).items()}
     return flat | {f"{name}/{k}": v for name in models for k, v in frozen.items()}

@@ -13,8 +13,11 @@ from moonfed.storage.checkpoint import Checkpoint
 from moonfed.storage.run_files import CHECKPOINT, CONFIG, EVALUATION, FAILURE, FINAL, LOG
 from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.config import Config, make_config
+from moonfed.training.early_stopping import has_stopped
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
+
+STOPPED = "stopped early"  # the state of a run that early stopping has ended
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,13 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether every round that was asked for is there."""
-        return self.failure is None and len(self.rows) >= self.config.train.rounds
+        """Whether every round that was asked for is there, or early stopping has ended the trial."""
+        return self.failure is None and (self.stopped or len(self.rows) >= self.config.train.rounds)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether early stopping has ended the trial."""
+        return has_stopped(self.rows, self.config.train.patience)
 
     @cached_property
     def evaluation(self) -> dict[str, Any]:
@@ -157,7 +165,7 @@ def _describe(folder: Path) -> dict[str, Any]:
         record = read_run(folder)
         state = f"failed: {record.failure}" if record.failure is not None else "can be resumed"
         if record.finished and has_final_weights(folder, len(record.rows)):
-            state = "finished"
+            state = STOPPED if record.stopped else "finished"
     except UserError as error:
         return {"folder": str(folder), "state": f"damaged: {error}"}
     return {
@@ -184,6 +192,8 @@ def check_rows(folder: Path, rows: Sequence[Any]) -> None:
 def _is_complete(row: dict[str, Any], number: int) -> bool:
     losses = row.get("losses")
     if row.get("round") != number or not isinstance(losses, dict) or not {"accuracy", "test_loss"} <= set(row):
+        return False
+    if row.get("best_round", 1) not in range(1, number + 1):
         return False
     values: list[Any] = [row.get(name) for name in ("seconds", "bytes_up", "bytes_down")]
     values += [*_as_dict(losses).values(), row.get("trials_in_stack", 1) or None]

@@ -14,7 +14,7 @@ from moonfed.data.augment import sample_inputs
 from moonfed.data.readers.encoding import Encoding, encoding_of
 from moonfed.models import Model
 from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measure_encoder
-from moonfed.storage.features import model_of
+from moonfed.storage.features import final_temperature, model_of
 from moonfed.storage.run_files import CONFIG, ENCODING
 from moonfed.storage.run_record import RunRecord, read_run
 from moonfed.training.network import build, net_spec
@@ -35,6 +35,7 @@ class Saved:
     tensors: Tensors
     like: Dataset  # of the shape, scale and classes of the data it was trained on, without its rows
     encoding: Encoding
+    temperature: float | None = None  # by which logits are divided, if the run was calibrated
 
 
 def read_saved(folder: Path, encoder: str | None = None) -> Saved:
@@ -49,7 +50,10 @@ def read_saved(folder: Path, encoder: str | None = None) -> Saved:
     which, snapshot = model_of(record, like, own)
     config = resolve(record.config, like, own)
     model = build(net_spec(config, like, own))
-    return Saved(record, config, which, model, snapshot.weights | snapshot.buffers, like, encoding_of(like))
+    temperature = final_temperature(record)
+    return Saved(
+        record, config, which, model, snapshot.weights | snapshot.buffers, like, encoding_of(like), temperature
+    )
 
 
 def _own(record: RunRecord, like: Dataset, encoder: str | None) -> CustomEncoder | None:

@@ -46,6 +46,7 @@ class TensorBoardCallback(Callback):
 
     def _write(self, spec: TrialSpec, record: RoundRecord) -> None:
         scalars = {"accuracy": record["accuracy"], "test_loss": record["test_loss"], "seconds": record["seconds"]}
+        scalars |= {"monitor_loss": record.get("monitor_loss")}
         scalars |= {f"losses/{name}": value for name, value in record["losses"].items()}
         try:
             for name, value in scalars.items():

@@ -12,11 +12,10 @@ from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
-from moonfed.training.data_defaults import with_defaults
+from moonfed.training.data_defaults import settle_monitor, with_defaults
 from moonfed.training.optimizer_settings import settle_optimizer
 from moonfed.training.registry import ALGORITHMS, check_options, make_algorithm, preset_of
 from moonfed.training.settings import (
-    OWN,
     AlgorithmSettings,
     CohortSettings,
     DataSettings,
@@ -24,8 +23,8 @@ from moonfed.training.settings import (
     RunSettings,
     Section,
     TrainSettings,
-    settled,
 )
+from moonfed.training.user_data import OWN, settled
 
 
 class Config(Section):
@@ -71,8 +70,8 @@ FREE = {
 
 # Settings that are younger than a run, each with the value that changes nothing: runs without them keep their identity.
 NEWER: dict[str, dict[str, Any]] = {
-    "data": {"validation": 0.0},
-    "train": {"max_grad_norm": 0.0, "optimizer": "sgd", "lr_schedule": "constant"},
+    "data": {"validation": 0.0, "monitor": 0.0},
+    "train": {"max_grad_norm": 0.0, "optimizer": "sgd", "lr_schedule": "constant", "patience": 0, "calibrate": False},
 }
 
 
@@ -102,10 +101,12 @@ def make_config(values: Mapping[str, Any]) -> Config:
             raise unknown(kind, name, known)
     settings = config.algorithm
     options = check_options(settings.name, settings.server, settings.options)
-    train = settle_optimizer(config.train, preset_of(settings.name, settings.server))
+    preset = preset_of(settings.name, settings.server)
+    train = settle_optimizer(config.train, preset)
+    data = settle_monitor(config.data, train, preset)
     make_algorithm(settings.name, settings.server, options)  # refuses rules that do not fit each other
     algorithm = AlgorithmSettings(name=settings.name, server=settings.server, **options)
-    return config.model_copy(update={"algorithm": algorithm, "train": train})
+    return config.model_copy(update={"algorithm": algorithm, "train": train, "data": data})
 
 
 def section_flags() -> set[str]:

@@ -15,7 +15,6 @@ from moonfed.core.types import PartyInfo, Snapshot, Upload
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
 from moonfed.engines.devices import is_gpu
-from moonfed.training.metrics import Probabilities, probability_metrics
 from moonfed.training.trial import RunContext, Trial
 
 EVALUATION_ROWS = 1000  # rows per forward pass
@@ -83,18 +82,18 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot, keep_logits: bool =
 
 def evaluate_round(
     trial: Trial, context: RunContext, before: Snapshot, uploads: dict[int, Upload]
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Evaluate a trial after a round, if it is due, and in full after its last one.
+) -> tuple[dict[str, Any], list[Score]]:
+    """Evaluate a trial after a round, if it is due; without scores it was not.
 
     before is the global model that the parties started from.
     """
     run, last = trial.config.run, trial.round == trial.config.train.rounds
     if trial.round % run.evaluate_every and not last:
-        return {"accuracy": None, "test_loss": None}, None
-    scores = score_models(trial, context, keep_logits=last)
-    final = final_evaluation(trial, scores) if last else None
+        return {"accuracy": None, "test_loss": None}, []
+    models = list(trial.personal_models().values()) if trial.algorithm.personal else []
+    scores = score_models(trial, context, models or [trial.state.model], keep_logits=last)
     if trial.algorithm.personal:
-        return _over_parties(scores), final
+        return over_parties(scores), scores
     (score,) = scores
     record: dict[str, Any] = {
         "accuracy": score.accuracy,
@@ -102,57 +101,20 @@ def evaluate_round(
         "accuracy_by_class": score.by_class,
         "accuracy_at_party": at_parties(trial, score),
     }
-    if run.evaluate_parties:
-        net, data = context.nets.inference, trial.spec.evaluation
-        models = {party: Snapshot(add(before.weights, u.delta), u.buffers) for party, u in uploads.items()}
-        record["accuracy_of_party"] = {str(k): evaluate(net, data, model).accuracy for k, model in models.items()}
-    return record, final
-
-
-def score_models(trial: Trial, context: RunContext, keep_logits: bool = True) -> list[Score]:
-    """Score the global model, or each party's own where that is what an algorithm trains."""
-    models = list(trial.personal_models().values()) if trial.algorithm.personal else []
     net, data = context.nets.inference, trial.spec.evaluation
-    return [evaluate(net, data, model, keep_logits) for model in models or [trial.state.model]]
+    if trial.spec.monitor is not None:
+        record["monitor_loss"] = evaluate(net, trial.spec.monitor, trial.state.model).loss
+    if run.evaluate_parties:
+        uploaded = {party: Snapshot(add(before.weights, u.delta), u.buffers) for party, u in uploads.items()}
+        record["accuracy_of_party"] = {str(k): evaluate(net, data, model).accuracy for k, model in uploaded.items()}
+    return record, scores
 
 
-def final_evaluation(trial: Trial, scores: Sequence[Score]) -> dict[str, Any]:
-    """Describe the final model in full: accuracy by class and party, confusion, and how good its probabilities are."""
-    data = trial.spec.evaluation
-    metrics = describe_probabilities(data, scores)
-    if trial.algorithm.personal:
-        confusion = torch.stack([score.confusion for score in scores]).sum(0)
-        named = _by_name(trial, data, scores) if len(scores) == len(data.party_names) else {}
-        return _over_parties(scores) | {"rounds": trial.round, "confusion": numbers(confusion)} | metrics | named
-    (score,) = scores
-    return {
-        "rounds": trial.round,
-        "accuracy": score.accuracy,
-        "test_loss": score.loss,
-        "accuracy_by_class": score.by_class,
-        "accuracy_at_party": at_parties(trial, score),
-        "confusion": numbers(score.confusion),
-        **metrics,
-    } | _by_name(trial, data, [score] * len(data.party_names))
-
-
-def describe_probabilities(data: Dataset, scores: Sequence[Score]) -> dict[str, Any]:
-    """Compute the metrics of probabilities on all evaluation rows; of several models, the mean of each metric."""
-    labels = data.test_labels.cpu().numpy()
-    found = [probability_metrics(_probabilities(score), labels) for score in scores]
-    means = {name: _mean([metrics[name] for metrics in found]) for name in found[0]}
-    positive = {"positive": data.class_names[1] if data.class_names else "1"} if data.classes == 2 else {}
-    return means | positive
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
-
-
-def _probabilities(score: Score) -> Probabilities:
-    assert score.logits is not None
-    return score.logits.double().softmax(1).numpy()
+def score_models(
+    trial: Trial, context: RunContext, models: Sequence[Snapshot], keep_logits: bool = True
+) -> list[Score]:
+    """Score models on a trial's evaluation rows."""
+    return [evaluate(context.nets.inference, trial.spec.evaluation, model, keep_logits) for model in models]
 
 
 def at_parties(trial: Trial, score: Score) -> list[float | None]:
@@ -162,26 +124,7 @@ def at_parties(trial: Trial, score: Score) -> list[float | None]:
     return [score.at_party(info) for info in trial.spec.infos]
 
 
-def _by_name(trial: Trial, data: Dataset, scores: Sequence[Score]) -> dict[str, Any]:
-    """Describe each party that the data names: its rows, its evaluation rows, and how good the model is on those."""
-    if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
-        return {}
-    rows = numbers(torch.bincount(data.party, minlength=len(data.party_names)))
-    evaluated = numbers(torch.bincount(data.test_party, minlength=len(data.party_names)))
-    held_out = bool(trial.config.data.validation)
-    owner, labels = data.test_party.cpu().numpy(), data.test_labels.cpu().numpy()
-    parties: list[dict[str, Any]] = []
-    by_party: dict[str, dict[str, Any]] = {}
-    for k, name in enumerate(data.party_names):
-        accuracy = scores[k].on_own_rows(k)
-        trained = rows[k] - (evaluated[k] if held_out else 0)
-        parties.append({"party": name, "rows": trained, "test_rows": evaluated[k], "accuracy": accuracy})
-        metrics = probability_metrics(_probabilities(scores[k])[owner == k], labels[owner == k])
-        by_party[name] = {"rows": evaluated[k], "accuracy": accuracy, **metrics}
-    return {"parties": parties, "by_party": by_party}
-
-
-def _over_parties(scores: Sequence[Score]) -> dict[str, Any]:
+def over_parties(scores: Sequence[Score]) -> dict[str, Any]:
     """Average over the parties' own models, with the population standard deviation, as the paper reports SOLO."""
     accuracies = [score.accuracy for score in scores]
     return {

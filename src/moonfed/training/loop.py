@@ -14,7 +14,9 @@ from moonfed.core.types import Upload
 from moonfed.engines import JobResult
 from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
+from moonfed.training.early_stopping import better
 from moonfed.training.evaluate import evaluate_round
+from moonfed.training.final_evaluation import final_evaluation
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import ALGORITHMS
 from moonfed.training.runner import CohortRunner, LocalRunner
@@ -78,15 +80,20 @@ def finish_round(
     after = replace(trial, state=state, round=trial.round + 1)
     if any(memory.values()):
         after = replace(after, memory=trial.memory | memory)
-    scores, evaluation = evaluate_round(after, context, trial.state.model, uploads)
-    after = replace(after, evaluation=evaluation)
-    if not (finite(state) and math.isfinite(scores.get("test_loss") or 0.0)):
-        loss = scores.get("test_loss")
+    found, scores = evaluate_round(after, context, trial.state.model, uploads)
+    if not (finite(state) and math.isfinite((found["test_loss"] or 0.0) + (found.get("monitor_loss") or 0.0))):
+        loss = found["test_loss"]
         return trial.fail(f"the model after round {after.round} is not finite (test loss {loss})"), None
+    if trial.config.train.patience and scores:
+        after = replace(after, best=better(trial.best, after.round, found["monitor_loss"], state.model))
+    if after.best is not None:
+        found["best_round"] = after.best.round
+    if after.done:
+        after = replace(after, evaluation=final_evaluation(after, context, scores))
     travels = not ALGORITHMS[trial.config.algorithm.name].pooled  # rows in one place: nothing does
     record: dict[str, Any] = {
         "round": after.round,
-        **scores,
+        **found,
         "losses": losses,
         "bytes_up": sum(bytes_up) if travels else 0,
         "bytes_down": len(bytes_up) * sent if travels else 0,

@@ -14,6 +14,8 @@ class RoundRecord(TypedDict):
     accuracy_of_party: NotRequired[dict[str, float]]  # each party's model after its local training
     accuracy_by_party: NotRequired[list[float]]  # of personal models
     accuracy_std: NotRequired[float]
+    monitor_loss: NotRequired[float | None]  # the global model's loss on rows set aside, if there are any
+    best_round: NotRequired[int]  # with early stopping: the round with the lowest monitor_loss so far
     losses: dict[str, float]  # mean of each part of the loss over all steps of all parties
     bytes_up: int
     bytes_down: int

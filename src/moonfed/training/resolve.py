@@ -12,6 +12,7 @@ from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config, TrainSettings
 from moonfed.training.data_defaults import table_epochs, table_weight_decay, with_defaults
 from moonfed.training.settings import DataSettings
+from moonfed.training.validation_rows import rows_left
 
 FP16_ENCODERS = ("cnn",)  # encoders that lost less than half a point against fp32 over 100 rounds: results/speed.md
 
@@ -20,6 +21,7 @@ class ResolvedData(DataSettings):
     """The data settings with the split decided; how a user's file is read stays as the user said it."""
 
     partition_seed: int  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+    monitor: float  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
 
 
 class ResolvedTrain(TrainSettings):
@@ -49,7 +51,8 @@ def resolve(
     rows = len(data.labels) if rows is None else rows
     train = with_defaults(config.train)
     if is_table(split, data):
-        train = with_defaults(config.train, table_epochs(rows, split.parties, batch), table_weight_decay(rows))
+        epochs = table_epochs(rows, split.parties, batch, data.classes, split.partition)
+        train = with_defaults(config.train, epochs, table_weight_decay(rows))
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     encoder = encoder if custom is None else custom.name
     ours = ENCODERS.get(encoder)
@@ -84,6 +87,7 @@ def resolve_split(config: Config, data: Dataset) -> ResolvedData:
     """Decide how the rows are split between parties."""
     split, seed = config.data, config.data.partition_seed
     update: dict[str, Any] = {"partition_seed": config.run.seed if seed is None else seed}
+    update["monitor"] = split.monitor or 0.0
     if split.partition == "auto":
         update["partition"] = "dirichlet" if data.party is None else "natural"
     if update.get("partition", split.partition) == "natural" and data.party is not None:
@@ -105,5 +109,4 @@ def _default_batch(split: ResolvedData, data: Dataset) -> int:
     rows = split.floor
     if split.partition == "natural" and data.party is not None:
         rows = int(torch.bincount(data.party, minlength=len(data.party_names)).min())
-    held_out = max(1, int(split.validation * rows + 0.5)) if split.validation else 0
-    return max(1, min(data.batch, rows - held_out))
+    return max(1, min(data.batch, rows_left(rows, split)))

@@ -5,11 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from moonfed.core.errors import UserError
 from moonfed.core.types import MAX_NUMBER
-from moonfed.data import DATASETS, NATURAL_DATASETS
+from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
-from moonfed.data.readers import ReaderOptions, dataset_name
 from moonfed.engines.devices import DEVICE_HELP, DEVICE_PATTERN
 from moonfed.models import ENCODERS
 from moonfed.training.registry import ALGORITHMS, SERVERS, RuleOptions
@@ -31,6 +29,7 @@ class Section(BaseModel):
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
 NonNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+DEFAULT_MONITOR = 0.1
 DEFAULT_EPOCHS, DEFAULT_WEIGHT_DECAY = 10, 1e-5  # of every data set but a user's table: data_defaults
 
 
@@ -54,6 +53,11 @@ class DataSettings(Section):
     )
     validation: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="fraction of each party's training rows to evaluate on instead of the test rows"
+    )
+    monitor: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        None,
+        description="fraction of each party's training rows set aside for early stopping and calibration (default "
+        f"{DEFAULT_MONITOR:g} with --patience or --calibrate, else 0)",
     )
     path: str | None = Field(
         None,
@@ -148,8 +152,8 @@ class TrainSettings(Section):
     rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="communication rounds")
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None,
-        description=f"local epochs per round (default {DEFAULT_EPOCHS}; your own tables: about 20 steps per party, "
-        f"at most {DEFAULT_EPOCHS} epochs)",
+        description=f"local epochs per round (default {DEFAULT_EPOCHS}; your own tables: about ten steps per class and "
+        f"party, 1 to 30 epochs, at least {DEFAULT_EPOCHS} with a simulated label skew)",
     )
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
     optimizer: Literal["sgd", "adamw"] = Field(
@@ -166,9 +170,19 @@ class TrainSettings(Section):
     weight_decay: NonNegative | None = Field(
         None,
         description=f"weight decay on every parameter, decoupled with adamw (default {DEFAULT_WEIGHT_DECAY:g}; your "
-        "own tables: 10 / rows, at most 0.01)",
+        "own tables: 1 / rows, at most 0.01)",
     )
     max_grad_norm: NonNegative = Field(0.0, description="clip gradients to this norm before each step; 0: never")
+    patience: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        0,
+        description="stop when the loss on rows set aside (--monitor) has not improved for this many evaluated rounds, "
+        "and keep the best model; 0: never",
+    )
+    calibrate: bool = Field(
+        False,
+        description="divide the final model's logits by a temperature that is fitted on rows set aside (--monitor)",
+        json_schema_extra={"flag": "--calibrate/--no-calibrate"},
+    )
 
 
 class CohortSettings(Section):
@@ -240,49 +254,3 @@ class RunSettings(Section):
         description="also log to tensorboard/ in the run folder",
         json_schema_extra={"flag": "--tensorboard/--no-tensorboard"},
     )
-
-
-# Settings of user data, without meaning for a run on a data set of the catalog.
-OWN = (
-    *("path", "label", "party", "text", "ignore", "categories", "test", "holdout", "holdout_seed", "skip_bad_rows"),
-    *("size", "seconds", "vocabulary", "length"),
-)
-
-
-def settled(data: DataSettings) -> DataSettings:
-    """Fill in what follows from the settings alone: the name of user data, the split of a known data set."""
-    if data.path is None:
-        given = [name for name in OWN if getattr(data, name) != type(data).model_fields[name].default]
-        if given:
-            flag = "--" + given[0].replace("_", "-")
-            raise UserError(f"{flag} is about your own data; name it with --data PATH")
-        usual = "natural" if data.dataset in NATURAL_DATASETS else "dirichlet"
-        return data.model_copy(update={"partition": usual}) if data.partition == "auto" else data
-    name = dataset_name(data.path)
-    if "dataset" in data.model_fields_set and data.dataset != name:
-        raise UserError(f"--dataset {data.dataset} and --data {data.path} name two data sets; use one of them")
-    return data.model_copy(update={"dataset": name})
-
-
-def reader_options(data: DataSettings) -> ReaderOptions:
-    """Return how user data is read."""
-    height, _, width = (data.size or "").partition("x")
-    return ReaderOptions(
-        label=data.label,
-        party=data.party,
-        text=data.text,
-        ignore=_listed(data.ignore),
-        categories=_listed(data.categories),
-        test=data.test,
-        holdout=data.holdout,
-        holdout_seed=data.holdout_seed,
-        skip_bad_rows=data.skip_bad_rows,
-        size=(int(height), int(width or height)) if height else None,
-        seconds=data.seconds,
-        vocabulary=data.vocabulary,
-        length=data.length,
-    )
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -12,8 +12,9 @@ from moonfed.models.custom import CustomEncoder, load_custom, measure_encoder
 from moonfed.training.config import Config
 from moonfed.training.network import build, net_spec
 from moonfed.training.resolve import resolve
-from moonfed.training.settings import DataSettings, reader_options
+from moonfed.training.settings import DataSettings
 from moonfed.training.trial import RunContext, Trial, new_trial
+from moonfed.training.user_data import reader_options
 
 MIN_STEPS_TO_COMPILE = 400_000  # party-steps of a command: compiling takes longer than it saves below
 

@@ -10,7 +10,7 @@ from moonfed.training.config import Config
 from moonfed.training.resolve import resolve
 from moonfed.training.setup import load_data
 from moonfed.training.trial import class_counts, split_rows
-from moonfed.training.validation_rows import hold_out
+from moonfed.training.validation_rows import divide_rows
 
 
 def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any
     data = data or load_data(config.data)
     resolved = resolve(config, data)
     settings = resolved.data
-    parts, _ = hold_out(split_rows(resolved, data), settings.validation, config.run.seed)
+    parts = divide_rows(split_rows(resolved, data), settings, config.run.seed).training
     sizes = [len(part) for part in parts]
     return {
         "dataset": settings.dataset,

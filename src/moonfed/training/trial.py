@@ -17,11 +17,12 @@ from moonfed.engines import Engine, Nets, overflow_hint
 from moonfed.models import trained_tensors
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.cohort import Cohorts
+from moonfed.training.early_stopping import Best
 from moonfed.training.network import NetSpec, build, net_spec
 from moonfed.training.registry import ALGORITHMS, make_algorithm
 from moonfed.training.resolve import ResolvedConfig
 from moonfed.training.settings import DataSettings
-from moonfed.training.validation_rows import evaluated_on, hold_out
+from moonfed.training.validation_rows import divide_rows, evaluated_on
 
 
 class RunContext(NamedTuple):
@@ -49,6 +50,7 @@ class TrialSpec:
     evaluation: Dataset  # its test rows are those that models are evaluated on
     party_names: tuple[str, ...] = ()  # where the parties have names
     frozen: Tensors = field(default_factory=dict[str, torch.Tensor])  # weights that are never trained
+    monitor: Dataset | None = None  # its test rows are those set aside for early stopping and calibration
 
     @property
     def population(self) -> Population:
@@ -74,6 +76,7 @@ class Trial:
     round: int = 0  # rounds done
     failure: str | None = None
     evaluation: dict[str, Any] | None = None  # of the final model in full, after the last round
+    best: Best | None = None  # with early stopping, after the first evaluated round
 
     @property
     def config(self) -> ResolvedConfig:
@@ -88,7 +91,17 @@ class Trial:
     @property
     def done(self) -> bool:
         """Whether there is nothing left to run."""
-        return self.failure is not None or self.round >= self.config.train.rounds
+        return self.failure is not None or self.stopped or self.round >= self.config.train.rounds
+
+    @property
+    def stopped(self) -> bool:
+        """Whether early stopping has ended the trial."""
+        return self.best is not None and self.best.waited >= self.config.train.patience
+
+    @property
+    def final_model(self) -> Snapshot:
+        """The global model that is kept: with early stopping the best one so far, else the last."""
+        return self.state.model if self.best is None else self.best.model
 
     def personal_models(self) -> dict[int, Snapshot]:
         """Return each party's own model, where an algorithm trains such models and no global one."""
@@ -103,14 +116,14 @@ class Trial:
 def new_trial(config: ResolvedConfig, context: RunContext, label: str = "") -> Trial:
     """Set a trial up before its first round."""
     data, evaluation = context.data, context.data
-    parts = split_rows(config, data)
+    parts, validation, monitor = divide_rows(split_rows(config, data), config.data, config.run.seed)
     if config.data.validation:
-        parts, held_out = hold_out(parts, config.data.validation, config.run.seed)
-        evaluation = evaluated_on(data, held_out)
+        evaluation = evaluated_on(data, validation)
     counts = class_counts(data.labels.cpu().numpy(), parts, data.classes)
     infos = [PartyInfo(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]
     trial = start_trial(config, evaluation, parts, infos, context.custom, label)
-    return replace(trial, spec=replace(trial.spec, frozen=context.frozen))
+    watched = evaluated_on(data, monitor) if monitor else None
+    return replace(trial, spec=replace(trial.spec, frozen=context.frozen, monitor=watched))
 
 
 def split_rows(config: ResolvedConfig, data: Dataset) -> list[Rows]:

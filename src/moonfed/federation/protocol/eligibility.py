@@ -27,5 +27,10 @@ def check_federable(config: Config) -> None:
             f"sites do not run code that is sent to them, so the encoder {config.model.model} cannot be federated; "
             "use a built-in --model"
         )
+    for flag, wanted in (("--patience", config.train.patience), ("--calibrate", config.train.calibrate)):
+        if wanted:
+            raise UserError(f"{flag} needs training rows, which a coordinator does not have; omit it in a federation")
+    if config.data.monitor:
+        raise UserError("--monitor needs training rows, which a coordinator does not have; omit it in a federation")
     if config.data.validation:
         raise UserError("--validation needs training rows, which a coordinator does not have; omit it in a federation")

@@ -1,0 +1,81 @@
+"""Warnings about a finished trial whose model is of little use, and what to do about it."""
+
+import logging
+import math
+from collections.abc import Sequence
+
+from moonfed.training.accuracy import accuracy
+from moonfed.training.early_stopping import best_round
+from moonfed.training.records import RoundRecord
+from moonfed.training.trial import Trial
+
+logger = logging.getLogger(__name__)
+
+MAX_LOSS_RISE = 1.1  # of the test loss above its minimum, or above that of guessing, before it is worth a warning
+
+
+def warn_about(trial: Trial, rounds: Sequence[RoundRecord]) -> None:
+    """Warn if a finished trial does no better than guessing, or has learned its training rows by heart."""
+    if not rounds or not trial.done or trial.failure is not None:
+        return
+    who = f"{trial.spec.label}, seed {trial.config.run.seed}"
+    if problems := _guessing(trial, rounds):
+        other = ", or optimizer adamw" if trial.config.train.optimizer == "sgd" else ""
+        advice = f"train longer, or use another lr (if it diverged, a smaller one or max_grad_norm 1){other}"
+        logger.warning("%s: %s; %s", who, "; ".join(problems), advice)
+    if problems or trial.algorithm.personal:  # a party's own model lacks what the others' rows say, which is no news
+        return
+    found, last, guess = overfitting(rounds), _last_test_loss(rounds), guessing_loss(trial)
+    worse = f"worse than guessing by class shares ({guess:.3g})"
+    if found is not None:
+        found += f", {worse}" if last > guess > 0 else ""
+        logger.warning("%s: %s; use patience (for example 5), fewer epochs or more weight_decay", who, found)
+    elif last > MAX_LOSS_RISE * guess > 0 and "temperature" not in (trial.evaluation or {}):
+        logger.warning("%s: the test loss ended at %.3g, %s; use patience or calibrate", who, last, worse)
+
+
+def _last_test_loss(rounds: Sequence[RoundRecord]) -> float:
+    """The test loss of the model that is kept."""
+    kept = rounds[: best_round(rounds)]
+    return next((row["test_loss"] for row in reversed(kept) if row["test_loss"] is not None), 0.0)
+
+
+def _guessing(trial: Trial, rounds: Sequence[RoundRecord]) -> list[str]:
+    """Say in what way a model does no better than guessing."""
+    problems: list[str] = []
+    loss, guess = rounds[-1]["losses"].get("supervised"), guessing_loss(trial)
+    if loss is not None and guess > 0 and loss >= guess:
+        problems.append(f"the training loss ended at {loss:.3g}, no better than guessing by class shares ({guess:.3g})")
+    reached = accuracy(rounds)
+    confusion = (trial.evaluation or {}).get("confusion", [])
+    predicted = [k for k, rows in enumerate(zip(*confusion, strict=True)) if any(rows)]
+    if len(predicted) == 1 and guess > 0 and reached is not None:
+        names = trial.spec.evaluation.class_names
+        name = names[predicted[0]] if names else predicted[0]
+        problems.append(f"every row is predicted as class {name}, so {reached:.1%} is that class's share")
+    return problems
+
+
+def overfitting(rounds: Sequence[RoundRecord]) -> str | None:
+    """Say when the test loss was lowest, if it rose by more than a tenth since while the training loss fell.
+
+    Early stopping keeps a model of before that, so there is nothing to say.
+    """
+    judged = [(row["round"], row["test_loss"], row["losses"].get("supervised")) for row in rounds]
+    known = [(round, test, train) for round, test, train in judged if test is not None and train is not None]
+    if not known or best_round(rounds) is not None:
+        return None
+    (low_round, low, train_before), (_, last, train_after) = min(known, key=lambda found: found[1]), known[-1]
+    if last <= MAX_LOSS_RISE * low or train_after >= train_before:
+        return None
+    return (
+        f"it overfits: the test loss was lowest in round {low_round} ({low:.3g}) and rose to {last:.3g}, while the "
+        f"training loss fell from {train_before:.3g} to {train_after:.3g}"
+    )
+
+
+def guessing_loss(trial: Trial) -> float:
+    """The cross-entropy of predicting the class shares of all training rows, whatever the input."""
+    totals = [sum(counts) for counts in zip(*(info.class_counts for info in trial.spec.infos), strict=True)]
+    rows = sum(totals)
+    return -sum(n / rows * math.log(n / rows) for n in totals if n)
