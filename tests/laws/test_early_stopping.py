@@ -20,6 +20,7 @@ from moonfed.storage.checkpoint import Manifest, lowest_common
 from moonfed.storage.run_record import read_run
 from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.config import make_config
+from moonfed.training.early_stopping import best_round
 from moonfed.training.resolve import resolve
 from moonfed.training.trial import split_rows
 from moonfed.training.validation_rows import divide_rows
@@ -123,7 +124,7 @@ def test_a_folder_holds_the_best_model_and_says_that_it_stopped(place: Path) -> 
     said = moonfed("run", *NOISE, *FAST, "--out", "run")
     assert said.code == 0, said.err
     record = read_run(place / "run")
-    best, done = record.rows[-1]["best_round"], len(record.rows)
+    best, done = best_round(record.rows) or 0, len(record.rows)
     assert done == best + PATIENCE < ROUNDS
     assert f"with the model of round {best} of {done}, the best on rows set aside; run\n" in said.out
     assert record.finished
@@ -199,8 +200,8 @@ def test_a_trial_that_has_ended_does_not_send_the_others_back() -> None:
 def test_a_result_in_python_is_that_of_the_best_round() -> None:
     result = fit("mlp", noisy_digits(), "fedavg", parties=4, rounds=ROUNDS, patience=PATIENCE, epochs=2, batch=8,
                  lr=0.05, floor=8, monitor=0.25, progress=False)  # fmt: skip
-    best = result.rows[-1]["best_round"]
-    assert len(result.rows) < ROUNDS
+    best = best_round(result.rows) or 0
+    assert 0 < best < len(result.rows) < ROUNDS
     assert result.accuracy == result.final_accuracy == result.rows[best - 1]["accuracy"]
 
 

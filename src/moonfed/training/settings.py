@@ -180,7 +180,7 @@ class TrainSettings(Section):
     )
     calibrate: bool = Field(
         False,
-        description="divide the final model's logits by a temperature that is fitted on rows set aside (--monitor)",
+        description="divide the final model's logits by a temperature that is fitted on the rows of --monitor",
         json_schema_extra={"flag": "--calibrate/--no-calibrate"},
     )
 
