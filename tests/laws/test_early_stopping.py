@@ -28,7 +28,8 @@ from moonfed.training.validation_rows import divide_rows
 ROUNDS, PATIENCE = 12, 2
 STOPPING: dict[str, Any] = {"train__rounds": ROUNDS, "train__patience": PATIENCE, "data__monitor": 0.25}
 NOISE = ["--data", "noise.csv", "--label", "y", "--parties", "2", "--partition", "iid", "--monitor", "0.25"]
-FAST = ["--epochs", "4", "--lr", "0.05", "--batch", "16", "--rounds", str(ROUNDS), "--patience", str(PATIENCE)]
+FAST = ["--epochs", "4", "--lr", "0.05", "--lr-schedule", "constant", "--batch", "16"]
+FAST += ["--rounds", str(ROUNDS), "--patience", str(PATIENCE)]
 
 
 def noisy_digits() -> Any:

@@ -16,6 +16,9 @@ from commands import QUICK, SMALL, Attempt, bits, contents, moonfed, refuse, ref
 def test_a_folder_that_holds_something_else_is_refused(copy: Path, place: Path) -> None:
     again = ["run", *SMALL, "--out"]
     assert "already holds moon on digits, seed 0; continue it with --resume" in refuse(place, *again, copy)
+    other = refuse(place, *again, copy, "--lr", "0.5")
+    assert "holds a run with other settings: train.lr was 0.01, now 0.5" in other
+    assert "--resume" not in other, "it would be refused"
     (place / "notes.txt").write_text("mine")
     assert "is a file" in refuse(place, *again, "notes.txt")
     assert "Not a directory" in refuse(place, *again, "notes.txt/run")

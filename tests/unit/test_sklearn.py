@@ -83,7 +83,7 @@ def test_what_is_wrong_is_a_value_error_as_scikit_learn_wants_it() -> None:
 
 
 def test_optimizer_and_schedule_are_those_of_fit() -> None:
-    changes: list[dict[str, Any]] = [{}, {"optimizer": "adamw"}, {"optimizer": "adamw", "lr_schedule": "linear"}]
+    changes: list[dict[str, Any]] = [{}, {"optimizer": "adamw"}, {"optimizer": "adamw", "lr_schedule": "constant"}]
     models = [clone(QUICK).set_params(lr=None, **change).fit(X, Y) for change in changes]
     assert len({str(model.rows_[-1]["losses"]) for model in models}) == 3
     with pytest.raises(ValueError, match=r"^momentum is for optimizer sgd"):

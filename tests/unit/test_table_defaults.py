@@ -16,7 +16,14 @@ from moonfed.training.data_defaults import STEPS_PER_CLASS, table_epochs, table_
 from moonfed.training.resolve import resolve
 from moonfed.training.setup import load_data
 
-OLD = ["--epochs", "10", "--weight-decay", "1e-5"]  # the defaults of every data set before tables had their own
+OLD = [
+    "--epochs",
+    "10",
+    "--weight-decay",
+    "1e-5",
+    "--lr-schedule",
+    "constant",
+]  # the defaults of every data set before tables had their own
 
 
 def resolved(data: dict[str, Any], **train: Any) -> Any:
@@ -30,8 +37,8 @@ def resolved(data: dict[str, Any], **train: Any) -> Any:
 @pytest.mark.parametrize("classes", [2, 9])
 def test_an_average_party_takes_about_ten_steps_per_class(rows: int, parties: int, batch: int, classes: int) -> None:
     epochs, steps = table_epochs(rows, parties, batch, classes, "natural"), rows / parties / batch
-    assert 1 <= epochs <= 30
-    if 1 < epochs < 30:
+    assert 5 <= epochs <= 30
+    if 5 < epochs < 30:
         assert abs(epochs * steps - STEPS_PER_CLASS * classes) <= steps / 2 + 1e-9
     assert table_epochs(rows, parties, batch, classes, "iid") == epochs
     assert table_epochs(rows, parties, batch, classes, "dirichlet") == max(10, epochs), "as published, or more"
@@ -45,10 +52,10 @@ def test_a_table_has_defaults_of_its_own_and_a_given_setting_wins(place: Path) -
     people(place / "people.csv", 300)
     data = {"path": "people.csv", "label": "kind", "party": "site"}
     found = resolved(data)
-    assert (found.epochs, found.weight_decay) == (4, 0.004)  # 240 rows, 3 parties, batches of 16, 2 classes
-    assert resolved(data, batch=8).epochs == 2, "steps count, not rows"
-    given = resolved(data, epochs=10, weight_decay=0.0)
-    assert (given.epochs, given.weight_decay) == (10, 0.0)
+    assert (found.epochs, found.weight_decay, found.lr_schedule) == (5, 0.004, "cosine")  # 240 rows, 3 parties
+    assert resolved(data, batch=64).epochs == 16, "2 classes: steps count, not rows"
+    given = resolved(data, epochs=10, weight_decay=0.0, lr_schedule="linear")
+    assert (given.epochs, given.weight_decay, given.lr_schedule) == (10, 0.0, "linear")
     in_memory = fit("mlp", (np.eye(40), np.arange(40) % 2), parties=2, partition="iid", rounds=1, progress=False)
     assert in_memory.runs[0].config.train.weight_decay == 0.01
 
@@ -57,7 +64,7 @@ def test_images_of_a_user_and_data_sets_of_the_catalog_keep_their_defaults(place
     write_images(place / "images", each=20)
     for data in ({"path": "images"}, {"dataset": "digits"}):
         found = resolved(data)
-        assert (found.epochs, found.weight_decay) == (10, 1e-5)
+        assert (found.epochs, found.weight_decay, found.lr_schedule) == (10, 1e-5, "constant")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,8 @@ def test_a_run_of_a_table_with_other_defaults_is_not_continued_unless_they_are_g
     assert moonfed(*asked, *OLD, "--rounds", "2", "--out", "old").code == 0
     answer = moonfed(*asked, "--rounds", "4", "--out", "old", "--resume")
     assert answer.code == 2
-    assert "train.epochs was 10, now 7; train.weight_decay was 1e-05, now 0.01" in answer.err
+    for change in ("epochs was 10, now 7", "weight_decay was 1e-05, now 0.01", "lr_schedule was constant, now cosine"):
+        assert f"train.{change}" in answer.err
     assert moonfed(*asked, *OLD, "--rounds", "4", "--out", "old", "--resume").code == 0
     assert bits(place / "old") == bits(place / "whole")
     assert moonfed(*asked, "--rounds", "1").code == 0

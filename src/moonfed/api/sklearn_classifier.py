@@ -62,7 +62,7 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         beta: float = 0.5,
         random_state: Any = 0,
         optimizer: Literal["sgd", "adamw"] = "sgd",
-        lr_schedule: Literal["constant", "cosine", "linear"] = "constant",
+        lr_schedule: Literal["constant", "cosine", "linear"] | None = None,
     ) -> None:
         """Keep the settings; fit checks them. Those that are None follow from the optimiser or the number of rows."""
         self.encoder = encoder
@@ -79,7 +79,7 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.beta = beta
         self.random_state = random_state
         self.optimizer: Literal["sgd", "adamw"] = optimizer
-        self.lr_schedule: Literal["constant", "cosine", "linear"] = lr_schedule
+        self.lr_schedule: Literal["constant", "cosine", "linear"] | None = lr_schedule
 
     def fit(self, X: Any, y: Any, party: Any = None) -> Self:
         """Train on all rows; party says whose each row is."""
@@ -132,11 +132,16 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings: Settings = {
             "batch": batch,
             "optimizer": self.optimizer,
-            "lr_schedule": self.lr_schedule,
             "projection": self.projection,
             "evaluate_every": max(1, self.rounds),
         }
-        given = {"epochs": epochs, "lr": self.lr, "momentum": self.momentum, "weight_decay": self.weight_decay}
+        given: dict[str, Any] = {
+            "epochs": epochs,
+            "lr": self.lr,
+            "lr_schedule": self.lr_schedule,
+            "momentum": self.momentum,
+            "weight_decay": self.weight_decay,
+        }
         settings |= cast(Settings, {name: value for name, value in given.items() if value is not None})
         return settings
 

@@ -98,8 +98,11 @@ class RunFolder(Callback):
     @property
     def has_ended(self) -> bool:
         """Whether the last committed round was the trial's last."""
-        manifests = self.checkpoint.manifests()
-        return bool(manifests) and self.ended(read_rounds(self.path)[: manifests[0].round])
+        for manifest in self.checkpoint.manifests()[:1]:
+            train = self.config.train  # only early stopping needs the rounds' records, which may be damaged
+            done = manifest.round >= train.rounds
+            return done or (train.patience > 0 and self.ended(read_rounds(self.path)[: manifest.round]))
+        return False
 
     def ended(self, rows: Sequence[RoundRecord]) -> bool:
         """Whether rounds are all that were asked for, or all until early stopping."""
@@ -157,15 +160,15 @@ class RunFolder(Callback):
         recorded = read_json(self.path / CONFIG)
         if not isinstance(recorded.get("config"), dict) or not isinstance(recorded.get("before"), list):
             raise UserError(f"{self.path / CONFIG} is damaged; use --out for another folder")
-        if not resume:
-            what = recorded.get("name", "a run")
-            raise UserError(
-                f"{self.path} already holds {what}; continue it with --resume, or use --out for another folder"
-            )
         if recorded.get("identity") != self.identity:
             raise UserError(
                 f"{self.path} holds a run with other settings{differences(recorded['config'], self.config)}; "
                 "use the same settings, or --out for another folder"
+            )
+        if not resume:
+            what = recorded.get("name", "a run")
+            raise UserError(
+                f"{self.path} already holds {what}; continue it with --resume, or use --out for another folder"
             )
         self.checkpoint.check()
         self.resumes, self.description = True, recorded
@@ -262,7 +265,7 @@ def differences(recorded: dict[str, Any], config: Config) -> str:
             if before != values.get(name) and name not in config.free.get(section, ()):
                 hint = _hint(name, before, config)
                 found.append(f"{section}.{name} was {before}, now {values.get(name)}{hint}")
-    return ": " + "; ".join(found[:3]) if found else ""
+    return ": " + "; ".join(found[:5]) if found else ""
 
 
 def _hint(name: str, before: Any, config: Config) -> str:

@@ -1,43 +1,52 @@
-"""Defaults of local training that depend on the data: a small table needs fewer epochs and more regularisation.
+"""Defaults of local training that depend on the data: a table has its own epochs, weight decay and schedule.
 
 They were chosen on real tables and checked on others: results/tables.md.
 """
+
+from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.core.rules import Preset
 from moonfed.training.settings import (
     DEFAULT_EPOCHS,
+    DEFAULT_LR_SCHEDULE,
     DEFAULT_MONITOR,
     DEFAULT_WEIGHT_DECAY,
     DataSettings,
     TrainSettings,
 )
 
+USUAL = {"epochs": DEFAULT_EPOCHS, "weight_decay": DEFAULT_WEIGHT_DECAY, "lr_schedule": DEFAULT_LR_SCHEDULE}
+
 STEPS_PER_CLASS = 10  # that an average party takes in a round on a table
-MAX_TABLE_EPOCHS = 30
+MIN_TABLE_EPOCHS, MAX_TABLE_EPOCHS = 5, 30
 MAX_WEIGHT_DECAY = 0.01
+TABLE_LR_SCHEDULE = "cosine"  # the last rounds no longer learn rows by heart, nor drift apart
 SKEWED = ("dirichlet", "dirichlet-pure", "shards")  # partitions that give parties different classes
 
 
-def with_defaults(
-    train: TrainSettings, epochs: int = DEFAULT_EPOCHS, weight_decay: float = DEFAULT_WEIGHT_DECAY
-) -> TrainSettings:
-    """Fill in the epochs and the weight decay that were not given."""
-    filled = {
-        "epochs": epochs if train.epochs is None else train.epochs,
-        "weight_decay": weight_decay if train.weight_decay is None else train.weight_decay,
+def with_defaults(train: TrainSettings, defaults: dict[str, Any] = USUAL) -> TrainSettings:
+    """Fill in the settings that were not given."""
+    return train.model_copy(update={name: value for name, value in defaults.items() if getattr(train, name) is None})
+
+
+def table_defaults(rows: int, parties: int, batch: int, classes: int, partition: str) -> dict[str, Any]:
+    """Return the defaults of a user's table with so many training rows in all."""
+    return {
+        "epochs": table_epochs(rows, parties, batch, classes, partition),
+        "weight_decay": table_weight_decay(rows),
+        "lr_schedule": TABLE_LR_SCHEDULE,
     }
-    return train.model_copy(update=filled)
 
 
 def table_epochs(rows: int, parties: int, batch: int, classes: int, partition: str) -> int:
     """Return the epochs in which an average party takes about ten steps per class.
 
-    There are 1 to 30 of them, and with a simulated label skew at least the published 10: fewer leave the classes that a
+    There are 5 to 30 of them, and with a simulated label skew at least the published 10: fewer leave the classes that a
     party lacks to the others.
     """
     steps = max(rows, 1) / (parties * batch)
-    epochs = max(1, min(MAX_TABLE_EPOCHS, round(STEPS_PER_CLASS * classes / steps)))
+    epochs = max(MIN_TABLE_EPOCHS, min(MAX_TABLE_EPOCHS, round(STEPS_PER_CLASS * classes / steps)))
     return max(epochs, DEFAULT_EPOCHS) if partition in SKEWED else epochs
 
 

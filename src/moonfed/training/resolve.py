@@ -10,7 +10,7 @@ from moonfed.engines.devices import Device, is_gpu
 from moonfed.models import ENCODERS
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config, TrainSettings
-from moonfed.training.data_defaults import table_epochs, table_weight_decay, with_defaults
+from moonfed.training.data_defaults import USUAL, table_defaults, with_defaults
 from moonfed.training.settings import DataSettings
 from moonfed.training.validation_rows import rows_left
 
@@ -25,11 +25,12 @@ class ResolvedData(DataSettings):
 
 
 class ResolvedTrain(TrainSettings):
-    """The training settings with batch size, epochs and weight decay decided."""
+    """The training settings with batch size, epochs, weight decay and schedule decided."""
 
     batch: int  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
     epochs: int  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
     weight_decay: float  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
+    lr_schedule: str  # pyright: ignore[reportIncompatibleVariableOverride, reportGeneralTypeIssues]
 
 
 class ResolvedConfig(Config):
@@ -49,10 +50,9 @@ def resolve(
     split = resolve_split(config, data)
     batch = config.train.batch or _default_batch(split, data)
     rows = len(data.labels) if rows is None else rows
-    train = with_defaults(config.train)
-    if is_table(split, data):
-        epochs = table_epochs(rows, split.parties, batch, data.classes, split.partition)
-        train = with_defaults(config.train, epochs, table_weight_decay(rows))
+    table = is_table(split, data)
+    defaults = table_defaults(rows, split.parties, batch, data.classes, split.partition) if table else USUAL
+    train = with_defaults(config.train, defaults)
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     encoder = encoder if custom is None else custom.name
     ours = ENCODERS.get(encoder)

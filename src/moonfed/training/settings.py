@@ -30,7 +30,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
 NonNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 DEFAULT_MONITOR = 0.1
-DEFAULT_EPOCHS, DEFAULT_WEIGHT_DECAY = 10, 1e-5  # of every data set but a user's table: data_defaults
+DEFAULT_EPOCHS, DEFAULT_WEIGHT_DECAY, DEFAULT_LR_SCHEDULE = 10, 1e-5, "constant"  # but of a user's table: data_defaults
 
 
 class DataSettings(Section):
@@ -153,7 +153,7 @@ class TrainSettings(Section):
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None,
         description=f"local epochs per round (default {DEFAULT_EPOCHS}; your own tables: about ten steps per class and "
-        f"party, 1 to 30 epochs, at least {DEFAULT_EPOCHS} with a simulated label skew)",
+        f"party, 5 to 30 epochs, at least {DEFAULT_EPOCHS} with a simulated label skew)",
     )
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
     optimizer: Literal["sgd", "adamw"] = Field(
@@ -162,9 +162,10 @@ class TrainSettings(Section):
         "centralised",
     )
     lr: Positive = Field(0.01, description="learning rate of local training; with adamw 0.001 unless given")
-    lr_schedule: Literal["constant", "cosine", "linear"] = Field(
-        "constant",
-        description="learning rate by round: constant; cosine and linear fall from --lr towards 0 over all rounds",
+    lr_schedule: Literal["constant", "cosine", "linear"] | None = Field(
+        None,
+        description="learning rate by round: constant; cosine and linear fall from --lr towards 0 over all rounds "
+        f"(default {DEFAULT_LR_SCHEDULE}; your own tables: cosine)",
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="momentum of local SGD; adamw has its own")
     weight_decay: NonNegative | None = Field(
