@@ -18,7 +18,7 @@ from moonfed.experiments.statistics import (
     verdict,
 )
 from moonfed.papers.verdict import judge
-from moonfed.training.accuracy import accuracy, accuracy_label, final_accuracy, rounds_averaged
+from moonfed.training.accuracy import accuracy, accuracy_window, final_accuracy, rounds_averaged
 
 
 @pytest.mark.parametrize(
@@ -190,6 +190,5 @@ def test_only_evaluated_rounds_count():
 
 
 def test_the_label_says_how_many_rounds_are_averaged():
-    assert accuracy_label(100) == "accuracy (mean of the last 10 rounds)"
-    assert accuracy_label(8) == "accuracy (mean of the last 2 rounds)"
-    assert accuracy_label(3) == "accuracy (last round)"
+    for evaluated, window in ((100, "mean of the last 10 rounds"), (8, "mean of the last 2 rounds"), (3, "last round")):
+        assert accuracy_window([{"accuracy": 0.5}] * evaluated) == window
