@@ -153,7 +153,7 @@ class TrainSettings(Section):
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None,
         description=f"local epochs per round (default {DEFAULT_EPOCHS}; your own tables: about ten steps per class and "
-        f"party, 5 to 30 epochs, at least {DEFAULT_EPOCHS} with a simulated label skew)",
+        f"party, 5 to 30 epochs (1 with batches below 8), at least {DEFAULT_EPOCHS} with a simulated label skew)",
     )
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
     optimizer: Literal["sgd", "adamw"] = Field(
