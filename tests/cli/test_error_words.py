@@ -83,3 +83,16 @@ def test_a_damaged_checkpoint_is_refused_with_advice_and_one_round_is_singular(p
     Path("b/rounds.jsonl").write_text("{}\n")
     line = refuse(place, "run", *few, "--rounds", "2", "--resume", "--out", "b")
     assert "it does not hold the 1 round of its checkpoint as written; use --out for another folder" in line
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "tune", "federate"])
+def test_the_name_of_an_algorithm_that_stands_alone_gets_its_flag_as_a_suggestion(command, place):
+    meant = f"Did you mean '--algorithm moon'? See moonfed {command} --help"
+    assert refuse(place, command, "moon") == f"moonfed: Got unexpected extra argument (moon). {meant}\n"
+
+
+@pytest.mark.parametrize("words", [["run", "zzzz"], ["partition", "moon"], ["run", "moon", "fedavg"]])
+def test_other_extra_words_get_no_suggestion(words, place):
+    line = refuse(place, *words)
+    assert "Got unexpected extra argument" in line
+    assert "Did you mean" not in line

@@ -108,3 +108,27 @@ def test_tensorboard_reads_back_what_the_rounds_say(ran: tuple[Path, Answer]) ->
     }.items():
         assert [event.step for event in read.Scalars(name)] == [1, 2]
         assert [event.value for event in read.Scalars(name)] == pytest.approx(values, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["run", "--out", "mistyped"], "in mistyped"),
+        (["run"], "with these settings"),
+        (["compare", "moon", "fedavg", "--seeds", "0,1", "--out", "mistyped"], "in mistyped"),
+    ],
+)
+def test_a_resume_without_a_saved_round_says_in_one_line_that_it_starts(
+    words: list[str], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = f"there is no saved round to resume {where}; starting from the first round"
+    asked = [*words, *QUICK, "--rounds", "1"]
+    first, again = moonfed(*asked, "--resume"), moonfed(*asked, "--resume")
+    assert (first.code, again.code) == (0, 0)
+    assert first.err.splitlines().count(line) == 1
+    assert line not in again.err
+
+
+def test_a_run_that_does_not_ask_to_resume_says_nothing_of_it(ran: tuple[Path, Answer]) -> None:
+    assert "no saved round" not in ran[1].err

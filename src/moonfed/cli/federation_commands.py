@@ -44,7 +44,7 @@ def federate(
     _need_flower()
     from moonfed.federation.flower.launcher import run_local_federation
 
-    with showing([signal.SIGTERM]) as display:
+    with showing([signal.SIGTERM], resume, out) as display:
         outcome = run_local_federation(settings, sites, out, resume, limits, [display], lambda: display.stopping)
     close(outcome, json)
 
@@ -112,7 +112,7 @@ def start_federation(
     coordinator, limits = CoordinatorFolder(folder), make_federation_settings(given.pop(WAITING, {}))
     given.setdefault("data", {})["parties"] = str(len(coordinator.allow_list()))
     settings = make_config(given)
-    with showing([signal.SIGTERM]) as display:
+    with showing([signal.SIGTERM], resume, out) as display:
         outcome = run_coordinator(
             coordinator, listen, settings, out, resume, limits, [display], lambda: display.stopping
         )

@@ -40,8 +40,20 @@ def usage_message(error: Any) -> str:
     if word := re.match(r"No such command '(.*?)'\.", message):  # Typer and click both suggest, each in its own way
         near = nearest(word[1], context.command.commands) if context else None
         message = word[0] + (f" Did you mean '{near}'?" if near else "")
+    elif context and (word := re.fullmatch(r"(Got unexpected extra argument \((\S+)\))\.?", message)):
+        message = word[1] + _meant_algorithm(context.command, word[2])
     page = f"{context.command_path if context else 'moonfed'} --help"
     return f"{message} See {page}" if message.endswith("?") else f"{message.rstrip('.')}; see {page}"
+
+
+def _meant_algorithm(command: Any, word: str) -> str:
+    """Suggest --algorithm for the name of an algorithm that stands alone, as moonfed compare takes it."""
+    if not any("--algorithm" in param.opts for param in command.params):
+        return ""
+    from moonfed.training.registry import ALGORITHMS
+
+    name = nearest(word, ALGORITHMS)
+    return f". Did you mean '--algorithm {name}'?" if name else ""
 
 
 def _for_reading(param: Any, callback: Any) -> Any:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Timer
 from types import FrameType
 
@@ -66,8 +67,8 @@ def messages_to(show: Callable[[str], None]) -> Iterator[None]:
 class Display(Callback):
     """Shows how a run proceeds, and notices Ctrl-C."""
 
-    def __init__(self) -> None:
-        self.console = stderr()
+    def __init__(self, resume_place: str = "") -> None:
+        self.console, self.resume_place = stderr(), resume_place  # the place is named if it has no round to resume
         self.started = self.stopping = False
         self.began = time.perf_counter()
         self.first = self.last = 0
@@ -85,6 +86,8 @@ class Display(Callback):
             self.console.print(f"nothing left to do: {rounds} done before")
         elif self.first:
             self.console.print(f"resumed after round {self.first} of {self.last}")
+        elif self.resume_place and not any(trial.round for trial in trials):
+            self.show(f"there is no saved round to resume {self.resume_place}; starting from the first round")
         if self.bar is not None:
             for earlier in self.bar.task_ids:  # a command may run several groups of trials
                 self.bar.remove_task(earlier)
@@ -137,9 +140,13 @@ class Rounds(Progress):
 
 
 @contextmanager
-def showing(also: Sequence[signal.Signals] = ()) -> Iterator[Display]:
-    """Show progress while a run lasts; also lists further signals that end the command (SIGTERM, to end children)."""
-    display = Display()
+def showing(also: Sequence[signal.Signals] = (), resume: bool = False, folder: Path | None = None) -> Iterator[Display]:
+    """Show progress while a run lasts; also lists further signals that end the command (SIGTERM, to end children).
+
+    With resume it is said if there is nothing to resume, in the folder that was named or else with these settings.
+    """
+    place = "with these settings" if folder is None else f"in {folder}"
+    display = Display(place if resume else "")
     before = {number: signal.signal(number, display.interrupt) for number in (signal.SIGINT, *also)}
     try:
         if sys.stderr.isatty() and not display.console.is_dumb_terminal:

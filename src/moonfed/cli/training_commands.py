@@ -20,7 +20,7 @@ def run(given: Values, out: Out = None, resume: Resume = False, json: Json = Fal
     from moonfed.training.setup import set_up
 
     settings = make_config(given)
-    with showing() as display:
+    with showing(resume=resume, folder=out) as display:
         ((_, record),) = execute(*set_up([settings]), [out], resume, [display])
     close(record, json)
 
@@ -71,7 +71,7 @@ def _run_together(
     from moonfed.training.setup import set_up
 
     names, settings, places = zip(*plan, strict=True)
-    with showing() as display:
+    with showing(resume=several.resume, folder=folder) as display:
         outcomes = [record for _, record in execute(*set_up(settings, names), places, several.resume, [display])]
     named = list(zip(names, outcomes, strict=True))
     setting = comparison(named, baseline)
