@@ -62,7 +62,7 @@ def test_data_comes_in_many_forms_and_labels_come_back_as_they_were(form: str, p
 def test_parties_of_their_own_are_judged_on_their_own_test_rows() -> None:
     result = fit("mlp", (X, Y, SITES), "fedavg", rounds=3, epochs=5, lr=0.05, progress=False)
     assert list(result.accuracy_by_party) == ["north", "south", "west"]
-    lines = {line["party"]: line for line in result.runs[0].evaluation["parties"]}
+    lines = result.runs[0].evaluation["by_party"]
     rows = [lines[site]["test_rows"] for site in result.accuracy_by_party]
     assert sum(n * a for n, a in zip(rows, result.accuracy_by_party.values(), strict=True)) / sum(
         rows

@@ -94,10 +94,30 @@ def test_figures_of_probabilities_are_shown_by_method_and_by_party(natural, plac
             assert row[2:] == [shown([one[key] for one in found]) for key in METRICS]
 
 
+def in_old_form(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """Describe parties as earlier commits did: in a list, and once more by name with another meaning of rows."""
+    parties, by_party = [], {}
+    for name, now in evaluation["by_party"].items():
+        both = {"accuracy": now["accuracy"]}
+        parties.append({"party": name, "rows": now["training_rows"], "test_rows": now["test_rows"]} | both)
+        by_party[name] = {"rows": now["test_rows"]} | both | {key: now[key] for key in METRICS}
+    return evaluation | {"parties": parties, "by_party": by_party}
+
+
+def test_an_evaluation_in_the_form_of_earlier_commits_is_read_as_what_it_says(natural, place):
+    shutil.copytree(natural, "old")
+    before = {path: read_run(path.parent).evaluation for path in Path("old").rglob("evaluation.json")}
+    new = Cells(page_of(Path("old"))).tables
+    for path in before:
+        path.write_text(json.dumps(in_old_form(json.loads(path.read_text()))))
+    assert {path: read_run(path.parent).evaluation for path in before} == before
+    assert Cells(page_of(Path("old"))).tables == new
+
+
 def test_a_run_without_figures_of_probabilities_shows_none_and_keeps_its_parties(natural, place):
     shutil.copytree(natural, "old")
     for path in Path("old").rglob("evaluation.json"):
-        found = json.loads(path.read_text())
+        found = in_old_form(json.loads(path.read_text()))
         path.write_text(json.dumps({k: v for k, v in found.items() if k not in (*METRICS, "by_party", "positive")}))
     page = page_of(Path("old"))
     assert "log loss" not in page
@@ -106,8 +126,21 @@ def test_a_run_without_figures_of_probabilities_shows_none_and_keeps_its_parties
     assert head == ["party", "rows", "test rows", "fedavg", "moon", "solo"]
     for row in rows:
         for cell, method in zip(row[3:], head[3:], strict=True):
-            found = [line for one in evaluations(natural, method) for line in one["parties"] if line["party"] == row[0]]
-            assert cell == f"{statistics.fmean(line['accuracy'] for line in found):.1%}"
+            found = [one["by_party"][row[0]]["accuracy"] for one in evaluations(natural, method)]
+            assert cell == f"{statistics.fmean(found):.1%}"
+
+
+@pytest.mark.parametrize(
+    "parties",
+    [{"by_party": [1]}, {"by_party": {"a": 3}}, {"by_party": {"a": {"rows": 3}}}, {"parties": 3}, {"parties": [3]}],
+)
+def test_parties_of_a_damaged_evaluation_are_left_out(parties, natural, place):
+    shutil.copytree(natural, "damaged")
+    for path in Path("damaged").rglob("evaluation.json"):
+        found = json.loads(path.read_text())
+        del found["by_party"]
+        path.write_text(json.dumps(found | parties))
+    assert "Final models by party" not in Cells(page_of(Path("damaged"))).tables
 
 
 def test_parties_of_simulated_splits_are_ranked_within_each_split(simulated, place):

@@ -73,10 +73,11 @@ def test_the_run_names_its_parties_and_tests_the_global_model_on_their_user_rows
     assert told["config"]["data"]["partition"] == "natural"
     assert told["config"]["data"]["parties"] == 3
     final = json.loads((place / "run" / "evaluation.json").read_text())
-    assert [(p["party"], p["rows"], p["test_rows"]) for p in final["parties"]] == [(k, 16, 4) for k in ("a", "b", "c")]
-    right = sum(p["accuracy"] * p["test_rows"] for p in final["parties"])
+    parties = final["by_party"]
+    assert {k: (p["training_rows"], p["test_rows"]) for k, p in parties.items()} == dict.fromkeys("abc", (16, 4))
+    right = sum(p["accuracy"] * p["test_rows"] for p in parties.values())
     assert right / 12 == pytest.approx(final["accuracy"])
-    assert final["accuracy_at_party"] == [p["accuracy"] for p in final["parties"]]
+    assert final["accuracy_at_party"] == [p["accuracy"] for p in parties.values()]
 
 
 def test_a_comparison_shows_every_method_at_every_party_and_solo_by_its_own_models(place: Path):
@@ -215,7 +216,8 @@ def test_what_is_judged_on_held_out_rows_says_so_everywhere(place: Path):
     assert "test rows" not in answer.out
     assert "held-out rows" in answer.out
     final = json.loads((place / "run" / "evaluation.json").read_text())
-    assert [(at["rows"], at["test_rows"]) for at in final["parties"]] == [(12, 4)] * 3, "12 of 16 were trained on"
+    rows = [(at["training_rows"], at["test_rows"]) for at in final["by_party"].values()]
+    assert rows == [(12, 4)] * 3, "12 of 16 were trained on"
     compared = moonfed("compare", "fedavg", "centralised", *own, *QUICK, "--seeds", "0")
     assert "test rows" not in compared.out
     assert moonfed("report", "run", "-o", "page.html", "--tsne", "0").code == 0

@@ -61,8 +61,8 @@ class Run:
     @property
     def accuracy_by_party(self) -> dict[str, float]:
         """The accuracy that each party sees: on its own test rows, or on test rows with the class shares of its own."""
-        if "parties" in self.evaluation:  # the data says whose its rows are
-            return {line["party"]: line["accuracy"] for line in self.evaluation["parties"]}
+        if "by_party" in self.evaluation:  # the data says whose its rows are
+            return {party: figures["accuracy"] for party, figures in self.evaluation["by_party"].items()}
         found = self.evaluation.get("accuracy_by_party", self.evaluation.get("accuracy_at_party"))
         return {str(party): value for party, value in enumerate(found or [])}
 

@@ -51,7 +51,7 @@ class LocalRule:
     needs: ClassVar[frozenset[str]] = frozenset()  # sent slots it reads
     gives: ClassVar[frozenset[str]] = frozenset()  # upload slots it writes
     needs_sgd: ClassVar[str] = ""  # why the rule is right for SGD's steps only; empty: any optimiser suits it
-    keeps_optimizer: ClassVar[bool] = False  # True: its state stays in the party's memory; False: new every round
+    keeps_optimizer: ClassVar[bool] = False  # whether the optimiser's state stays in the party's memory over rounds
 
     @property
     def float_settings(self) -> dict[str, float]:

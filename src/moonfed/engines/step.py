@@ -39,7 +39,7 @@ class Carry(NamedTuple):
     """What changes from step to step."""
 
     model: Snapshot
-    optimizer: Slots  # its state
+    optimizer: Slots  # the local optimiser's state
 
 
 class Fixed(NamedTuple):

@@ -17,7 +17,7 @@ class PartyAccuracy:
     """One party: its training rows, its test rows, and each method's mean accuracy on those over the seeds."""
 
     party: str
-    rows: int
+    training_rows: int
     test_rows: int
     accuracies: dict[str, float | None]
     judged: str = "test"  # or held-out: the kind of rows that test_rows counts
@@ -25,19 +25,19 @@ class PartyAccuracy:
 
 def accuracy_by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[PartyAccuracy]:
     """Read the accuracy at each party from finished trials; empty where parties have no names."""
-    found: dict[str, PartyAccuracy] = {}
+    parties: dict[str, PartyAccuracy] = {}
     values: dict[tuple[str, str], list[float]] = {}
     methods = list(dict.fromkeys(name for name, _ in outcomes))
     for method, outcome in outcomes:
-        for line in outcome.evaluation.get("parties") or []:
-            name = str(line["party"])
-            kind = outcome.config.data.judged
-            found.setdefault(name, PartyAccuracy(name, line["rows"], line["test_rows"], dict.fromkeys(methods), kind))
-            if line["accuracy"] is not None:
-                values.setdefault((name, method), []).append(line["accuracy"])
-    for (name, method), accuracies in values.items():
-        found[name].accuracies[method] = statistics.fmean(accuracies)
-    return list(found.values())
+        kind = outcome.config.data.judged
+        for party, figures in outcome.evaluation.get("by_party", {}).items():
+            rows = (figures["training_rows"], figures["test_rows"])
+            parties.setdefault(party, PartyAccuracy(party, *rows, dict.fromkeys(methods), kind))
+            if figures["accuracy"] is not None:
+                values.setdefault((party, method), []).append(figures["accuracy"])
+    for (party, method), accuracies in values.items():
+        parties[party].accuracies[method] = statistics.fmean(accuracies)
+    return list(parties.values())
 
 
 def party_table(
@@ -56,12 +56,12 @@ def party_table(
         listed = sorted(parties, key=_worst_accuracy)[:MAX_PARTIES_SHOWN]
         some = f"; the {MAX_PARTIES_SHOWN} worst of {len(parties)} parties"
     rows = [
-        [at.party, str(at.rows), str(at.test_rows)]
+        [at.party, str(at.training_rows), str(at.test_rows)]
         + [f"no {judged}" if value is None else f"{value:.1%}" for value in at.accuracies.values()]
         for at in listed
     ]
     methods = [method or "final accuracy" for method in parties[0].accuracies]
-    known = [name for name in METRIC_NAMES if metrics and any(name in found for found in metrics.values())]
+    known = [name for name in METRIC_NAMES if metrics and any(name in figures for figures in metrics.values())]
     for row, at in zip(rows, listed, strict=True):
         figures = [(metrics or {}).get(at.party, {}).get(name) for name in known]
         row += ["" if figure is None else f"{figure:.3f}" for figure in figures]

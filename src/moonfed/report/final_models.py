@@ -38,10 +38,10 @@ def final_models_section(setting: Setting, name: str) -> Section | None:
     parties = _party_table(setting, f"{name}-parties")
     if parties is not None:
         blocks.append(Details("Accuracy by party", [parties]))
-    shares = {m.name: found for m in setting.methods if (found := confusion_shares(_final(m))) is not None}
+    shares = {m.name: matrix for m in setting.methods if (matrix := confusion_shares(_final(m))) is not None}
     if shares:
-        names = class_names(setting.methods[0].records[0], max(len(found) for found in shares.values()))
-        shares = {method: found for method, found in shares.items() if len(found) == len(names)}
+        names = class_names(setting.methods[0].records[0], max(len(matrix) for matrix in shares.values()))
+        shares = {method: matrix for method, matrix in shares.items() if len(matrix) == len(names)}
         blocks.append(Details("Accuracy by class", [class_table(shares, names, f"{name}-classes")]))
         blocks.append(Details("Confusion of classes", _confusions(shares, names, f"{name}-confusion")))
     return Section("Final models", blocks, 3) if blocks else None
@@ -56,7 +56,7 @@ def class_names(record: RunRecord, classes: int) -> list[str]:
 
 def confusion_shares(records: Sequence[RunRecord]) -> Shares | None:
     """Share of each true class that is predicted as each class, mean over trials; None without an evaluation."""
-    found: list[Shares] = []
+    by_trial: list[Shares] = []
     for record in records:
         counts: Any = record.evaluation.get("confusion")
         try:
@@ -65,14 +65,14 @@ def confusion_shares(records: Sequence[RunRecord]) -> Shares | None:
             continue
         if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]:
             rows = matrix.sum(1, keepdims=True)
-            found.append(np.divide(matrix, rows, out=np.full_like(matrix, np.nan), where=rows > 0))
-    same = [matrix for matrix in found if matrix.shape == found[0].shape]
+            by_trial.append(np.divide(matrix, rows, out=np.full_like(matrix, np.nan), where=rows > 0))
+    same = [matrix for matrix in by_trial if matrix.shape == by_trial[0].shape]
     return np.mean(same, axis=0) if same else None
 
 
 def class_table(shares: dict[str, Shares], names: Sequence[str], name: str) -> Table:
     """Accuracy on each class, a column per method; of many classes only the worst are listed."""
-    by_class = np.stack([found.diagonal() for found in shares.values()], 1)  # [class, method]
+    by_class = np.stack([matrix.diagonal() for matrix in shares.values()], 1)  # [class, method]
     order = list(range(len(names)))
     note = "Share of the rows of each class that are predicted correctly, mean over the seeds."
     if len(names) > MAX_CLASSES_SHOWN:
@@ -86,11 +86,11 @@ def class_table(shares: dict[str, Shares], names: Sequence[str], name: str) -> T
 def _confusions(shares: dict[str, Shares], names: Sequence[str], name: str) -> list[Block]:
     """A matrix per method, or with many classes the most frequent confusions."""
     if len(names) > MAX_MATRIX_CLASSES:
-        return [_frequent(method, found, names, f"{name}-{slug(method)}") for method, found in shares.items()]
+        return [_frequent(method, matrix, names, f"{name}-{slug(method)}") for method, matrix in shares.items()]
     text = (
         "How many of the rows of each true class (row) are predicted as each class (column), in %, mean over the seeds."
     )
-    tables = [_matrix(method, found, names, f"{name}-{slug(method)}") for method, found in shares.items()]
+    tables = [_matrix(method, matrix, names, f"{name}-{slug(method)}") for method, matrix in shares.items()]
     return [Paragraph(text), *tables]
 
 
@@ -124,7 +124,8 @@ def _party_table(setting: Setting, name: str) -> Table | None:
     """Accuracy by party: by name where parties have names, else from the worst to the best party of each split."""
     named = [(method.name, record) for method in setting.methods for record in _final(method)]
     parties = accuracy_by_party(named)
-    if any(record.evaluation.get("by_party") for _, record in named):
+    by_party = [figures for _, record in named for figures in record.evaluation.get("by_party", {}).values()]
+    if any(key in figures for figures in by_party for key in METRIC_NAMES):
         return _party_metrics(setting, name)
     if parties:
         table = party_table(parties)
@@ -138,12 +139,12 @@ def _party_metrics(setting: Setting, name: str) -> Table:
     parties: dict[str, Any] = {}
     for method in setting.methods:
         for record in _final(method):
-            for party, figures in (record.evaluation.get("by_party") or {}).items():
-                parties.setdefault(party, figures.get("rows"))
+            for party, figures in record.evaluation.get("by_party", {}).items():
+                parties.setdefault(party, figures["test_rows"])
                 for key in ("accuracy", *METRIC_NAMES):
                     if figures.get(key) is not None:
                         values.setdefault((party, method.name, key), []).append(figures[key])
-    known = [key for key in METRIC_NAMES if any(key == found for _, _, found in values)]
+    known = [key for key in METRIC_NAMES if any(key == measured for _, _, measured in values)]
     listed = list(parties)
     if len(parties) > MAX_PARTIES_SHOWN:
         worst = {party: min(_accuracies(values, party), default=2.0) for party in parties}
@@ -152,8 +153,8 @@ def _party_metrics(setting: Setting, name: str) -> Table:
     colours: list[str] = []
     for party in listed:
         for place, method in enumerate(setting.methods):
-            found = [values.get((party, method.name, key), []) for key in ("accuracy", *known)]
-            accuracy, *metrics = [statistics.fmean(several) if several else None for several in found]
+            by_key = [values.get((party, method.name, key), []) for key in ("accuracy", *known)]
+            accuracy, *metrics = [statistics.fmean(by_seed) if by_seed else None for by_seed in by_key]
             cells = [EMPTY if accuracy is None else _percent(accuracy)]
             cells += [EMPTY if metric is None else f"{metric:.3f}" for metric in metrics]
             rows.append([f"{party}, {parties[party]} {setting.config.data.judged} rows", method.name, *cells])
@@ -166,22 +167,22 @@ def _party_metrics(setting: Setting, name: str) -> Table:
 
 
 def _accuracies(values: dict[tuple[str, str, str], list[float]], party: str) -> list[float]:
-    return [statistics.fmean(found) for (at, _, key), found in values.items() if (at, key) == (party, "accuracy")]
+    return [statistics.fmean(by_seed) for (at, _, key), by_seed in values.items() if (at, key) == (party, "accuracy")]
 
 
 def _ranked_parties(setting: Setting, name: str) -> Table | None:
     """Accuracy at the worst, the median and the best party: parties of simulated splits differ from seed to seed."""
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    by_method: dict[str, list[tuple[float, float, float]]] = {}
     for method in setting.methods:
         for record in _final(method):
             values = [v for v in record.evaluation.get("accuracy_at_party") or [] if isinstance(v, int | float)]
             if values:
-                found.setdefault(method.name, []).append((min(values), statistics.median(values), max(values)))
-    if not found:
+                by_method.setdefault(method.name, []).append((min(values), statistics.median(values), max(values)))
+    if not by_method:
         return None
     rows = [
         [method, *(_percent(statistics.fmean(trial[k] for trial in trials)) for k in range(3))]
-        for method, trials in found.items()
+        for method, trials in by_method.items()
     ]
     places = {method.name: place for place, method in enumerate(setting.methods)}
     note = (
@@ -189,7 +190,7 @@ def _ranked_parties(setting: Setting, name: str) -> Table | None:
         "trial's worst, median and best party are averaged over the seeds. Methods without a global model are omitted."
     )
     columns = ["method", "worst party, %", "median party, %", "best party, %"]
-    colours = [colour(places[method]) for method in found]
+    colours = [colour(places[method]) for method in by_method]
     return Table(name, "Final accuracy by party", columns, rows, colours=colours, note=note)
 
 

@@ -18,6 +18,7 @@ from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
 
 STOPPED = "stopped early"  # the state of a run that early stopping has ended
+PARTY_KEYS = {"training_rows", "test_rows", "accuracy"}  # what an evaluation says of every named party
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class RunRecord:
     def evaluation(self) -> dict[str, Any]:
         """What evaluation.json says of the final model; empty if the trial has none yet."""
         try:
-            return read_json(self.folder / EVALUATION) if self.finished else {}
+            return _current_form(read_json(self.folder / EVALUATION)) if self.finished else {}
         except UserError:
             return {}
 
@@ -125,6 +126,24 @@ def recorded_config(settings: dict[str, Any]) -> Config:
 
 def _as_dict(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _current_form(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """Bring an evaluation of an earlier commit into today's form: it had a list `parties` beside `by_party`.
+
+    A party without what every party has is left out: the file is damaged.
+    """
+    by_party = {name: _as_dict(figures) for name, figures in _as_dict(evaluation.get("by_party")).items()}
+    lines: Any = evaluation.get("parties")
+    if isinstance(lines, list):
+        for line in map(_as_dict, cast("list[Any]", lines)):
+            name = str(line.get("party"))
+            now = {"training_rows": line.get("rows"), "test_rows": line.get("test_rows")}
+            now["accuracy"] = line.get("accuracy")
+            by_party[name] = now | {key: value for key, value in by_party.get(name, {}).items() if key != "rows"}
+    whole = {name: figures for name, figures in by_party.items() if set(figures) >= PARTY_KEYS}
+    others = {key: value for key, value in evaluation.items() if key not in ("parties", "by_party")}
+    return others | ({"by_party": whole} if whole else {})
 
 
 def read_runs(folders: Sequence[Path]) -> list[RunRecord]:

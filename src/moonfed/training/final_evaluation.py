@@ -11,7 +11,7 @@ from moonfed.core.tree import numbers
 from moonfed.data.dataset import Dataset
 from moonfed.training.calibration import calibrated, fit_temperature
 from moonfed.training.evaluate import Score, at_parties, evaluate, over_parties, score_models
-from moonfed.training.metrics import ANY_CLASSES, Probabilities, probability_metrics
+from moonfed.training.metrics import ANY_CLASSES, Metrics, Probabilities, probability_metrics
 from moonfed.training.trial import RunContext, Trial
 
 
@@ -24,14 +24,17 @@ def final_evaluation(trial: Trial, context: RunContext, scores: Sequence[Score] 
     if trial.algorithm.personal:
         models = list(trial.personal_models().values())
         scores = scores or score_models(trial, context, models)
+        probabilities = [_probabilities(score) for score in scores]
         confusion = torch.stack([score.confusion for score in scores]).sum(0)
-        named = _by_name(trial, data, scores) if len(scores) == len(data.party_names) else {}
+        named = _by_party(trial, data, scores, probabilities) if len(scores) == len(data.party_names) else {}
         rounds = {"rounds": trial.round, "confusion": numbers(confusion)}
-        return over_parties(scores) | rounds | _describe_probabilities(data, scores) | named
+        return over_parties(scores) | rounds | _mean_metrics(data, probabilities) | _positive(data) | named
     if not scores or (trial.best is not None and trial.best.round != trial.round):
         scores = score_models(trial, context, [trial.final_model])
     (score,) = scores
     temperature = _temperature(trial, context) if trial.config.train.calibrate else None
+    probabilities = [_probabilities(score, temperature)]
+    parties = len(data.party_names)
     return {
         "rounds": trial.round,
         **({} if trial.best is None else {"best_round": trial.best.round}),
@@ -40,8 +43,11 @@ def final_evaluation(trial: Trial, context: RunContext, scores: Sequence[Score] 
         "accuracy_by_class": score.by_class,
         "accuracy_at_party": at_parties(trial, score),
         "confusion": numbers(score.confusion),
-        **_describe_probabilities(data, scores, temperature),
-    } | _by_name(trial, data, [score] * len(data.party_names), temperature)
+        **_mean_metrics(data, probabilities),
+        **_positive(data),
+        **({} if temperature is None else _calibration(data, score, temperature)),
+        **_by_party(trial, data, [score] * parties, probabilities * parties),
+    }
 
 
 def _temperature(trial: Trial, context: RunContext) -> float:
@@ -52,21 +58,16 @@ def _temperature(trial: Trial, context: RunContext) -> float:
     return fit_temperature(score.logits, monitor.test_labels)
 
 
-def _describe_probabilities(data: Dataset, scores: Sequence[Score], temperature: float | None = None) -> dict[str, Any]:
+def _probabilities(score: Score, temperature: float | None = None) -> Probabilities:
+    assert score.logits is not None
+    return calibrated(score.logits.double(), temperature).softmax(1).numpy()
+
+
+def _mean_metrics(data: Dataset, probabilities: Sequence[Probabilities]) -> Metrics:
     """Compute the metrics of probabilities on all evaluation rows; of several models, the mean of each metric."""
-    found = _metrics(data, scores, temperature)
-    if data.classes == 2:
-        found["positive"] = data.class_names[1] if data.class_names else "1"
-    if temperature is not None:
-        before = _metrics(data, scores, None)
-        found |= {"temperature": temperature, "uncalibrated": {name: before[name] for name in ANY_CLASSES}}
-    return found
-
-
-def _metrics(data: Dataset, scores: Sequence[Score], temperature: float | None) -> dict[str, Any]:
     labels = data.test_labels.cpu().numpy()
-    found = [probability_metrics(_probabilities(score, temperature), labels) for score in scores]
-    return {name: _mean([metrics[name] for metrics in found]) for name in found[0]}
+    by_model = [probability_metrics(of_model, labels) for of_model in probabilities]
+    return {name: _mean([metrics[name] for metrics in by_model]) for name in by_model[0]}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -74,24 +75,35 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _probabilities(score: Score, temperature: float | None) -> Probabilities:
-    assert score.logits is not None
-    return calibrated(score.logits.double(), temperature).softmax(1).numpy()
+def _positive(data: Dataset) -> dict[str, str]:
+    """Name the positive class, if there are two classes."""
+    if data.classes != 2:
+        return {}
+    return {"positive": data.class_names[1] if data.class_names else "1"}
 
 
-def _by_name(trial: Trial, data: Dataset, scores: Sequence[Score], temperature: float | None = None) -> dict[str, Any]:
-    """Describe each party that the data names: its rows, its evaluation rows, and how good the model is on those."""
+def _calibration(data: Dataset, score: Score, temperature: float) -> dict[str, Any]:
+    """Describe a calibration: its temperature, and the metrics without it."""
+    before = _mean_metrics(data, [_probabilities(score)])
+    return {"temperature": temperature, "uncalibrated": {name: before[name] for name in ANY_CLASSES}}
+
+
+def _by_party(
+    trial: Trial, data: Dataset, scores: Sequence[Score], probabilities: Sequence[Probabilities]
+) -> dict[str, Any]:
+    """Describe each party that the data names: its rows, and how good its model is on its own evaluation rows."""
     if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
         return {}
     trained = torch.as_tensor(np.concatenate(list(trial.spec.parts))).to(data.party.device)
-    rows = numbers(torch.bincount(data.party[trained], minlength=len(data.party_names)))
-    evaluated = numbers(torch.bincount(data.test_party, minlength=len(data.party_names)))
+    training_rows = numbers(torch.bincount(data.party[trained], minlength=len(data.party_names)))
     owner, labels = data.test_party.cpu().numpy(), data.test_labels.cpu().numpy()
-    parties: list[dict[str, Any]] = []
     by_party: dict[str, dict[str, Any]] = {}
     for k, name in enumerate(data.party_names):
-        accuracy = scores[k].on_own_rows(k)
-        parties.append({"party": name, "rows": rows[k], "test_rows": evaluated[k], "accuracy": accuracy})
-        metrics = probability_metrics(_probabilities(scores[k], temperature)[owner == k], labels[owner == k])
-        by_party[name] = {"rows": evaluated[k], "accuracy": accuracy, **metrics}
-    return {"parties": parties, "by_party": by_party}
+        own = owner == k
+        by_party[name] = {
+            "training_rows": training_rows[k],
+            "test_rows": int(own.sum()),
+            "accuracy": scores[k].on_own_rows(k),
+            **probability_metrics(probabilities[k][own], labels[own]),
+        }
+    return {"by_party": by_party}

@@ -27,14 +27,14 @@ METRIC_NAMES = {
 
 def probability_metrics(probabilities: Probabilities, labels: Labels) -> Metrics:
     """Compute every figure that the number of classes allows; all are None without rows."""
-    found: Metrics = dict.fromkeys(ANY_CLASSES)
+    metrics: Metrics = dict.fromkeys(ANY_CLASSES)
     if len(labels):
         figures = log_loss(probabilities, labels), brier(probabilities, labels), ece(probabilities, labels)
-        found = dict(zip(ANY_CLASSES, figures, strict=True))
+        metrics = dict(zip(ANY_CLASSES, figures, strict=True))
     if probabilities.shape[1] != 2:
-        return found
+        return metrics
     rates = sensitivity(probabilities, labels), specificity(probabilities, labels)
-    return found | dict(zip(TWO_CLASSES, (auc(probabilities, labels), *rates), strict=True))
+    return metrics | dict(zip(TWO_CLASSES, (auc(probabilities, labels), *rates), strict=True))
 
 
 def log_loss(probabilities: Probabilities, labels: Labels) -> float:
@@ -74,17 +74,18 @@ def auc(probabilities: Probabilities, labels: Labels) -> float | None:
 
 def sensitivity(probabilities: Probabilities, labels: Labels) -> float | None:
     """Compute the share of positive rows that are predicted positive (recall)."""
-    return _found(probabilities, labels, 1)
+    return _recall(probabilities, labels, 1)
 
 
 def specificity(probabilities: Probabilities, labels: Labels) -> float | None:
     """Compute the share of negative rows that are predicted negative."""
-    return _found(probabilities, labels, 0)
+    return _recall(probabilities, labels, 0)
 
 
-def _found(probabilities: Probabilities, labels: Labels, which: int) -> float | None:
-    rows = labels == which
-    return float((probabilities[rows].argmax(1) == which).mean()) if rows.any() else None
+def _recall(probabilities: Probabilities, labels: Labels, of_class: int) -> float | None:
+    """Compute the share of a class's rows that are predicted as that class; None without rows."""
+    rows = labels == of_class
+    return float((probabilities[rows].argmax(1) == of_class).mean()) if rows.any() else None
 
 
 def metrics_text(metrics: dict[str, Any]) -> str:
