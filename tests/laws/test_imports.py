@@ -29,11 +29,9 @@ MAY_TOUCH_DISK = {"core/files.py", "core/regular_file.py", "models/custom.py", "
 # Files that write without core/files.py, each for a reason of its own.
 WRITERS = {
     "core/files.py",
-    "data/catalog/cache.py",  # a lock
     "data/catalog/download.py",  # a stream that can be continued
     "data/catalog/package_clients.py",  # the log of another program
     "federation/flower/processes.py",  # logs of child processes
-    "federation/pki/folder_lock.py",  # a lock
     "federation/pki/keys.py",  # private keys, created with mode 0600
 }
 NAMES_A_DEVICE = {"core/seeds.py"}  # a GPU has a random stream of its own, and seeds is the only source of randomness

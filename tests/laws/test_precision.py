@@ -6,7 +6,7 @@ import pytest
 import torch
 from worlds import context_for, gap, same_bits, settings, some_digits
 
-from moonfed.engines import EngineOptions, Nets, nets_of, pick_engine
+from moonfed.engines import EngineOptions, Nets, nets_of, pick_engine, pick_precision
 from moonfed.engines.cpu_workers import CpuWorkers
 from moonfed.engines.cuda.precision import numeric_precision, with_precision
 from moonfed.engines.stacked.stacked_engine import Stacked
@@ -14,7 +14,7 @@ from moonfed.models import EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.training import resolve as resolving
 from moonfed.training import setup
-from moonfed.training.resolve import pick_precision, resolve
+from moonfed.training.resolve import resolve
 
 
 def test_precision_is_set_for_the_engine_alone_and_restored():

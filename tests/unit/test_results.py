@@ -7,9 +7,9 @@ from statistics import fmean, stdev
 import pytest
 import torch
 
+from moonfed.engines import pick_precision
 from moonfed.experiments.statistics import interval
 from moonfed.training.accuracy import accuracy
-from moonfed.training.resolve import pick_precision
 
 RESULTS = Path(__file__).parents[2] / "results"
 TABLE1 = (RESULTS / "table1" / "README.md").read_text()

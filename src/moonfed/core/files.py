@@ -139,25 +139,34 @@ def apart(tensors: Tensors) -> Tensors:
 
 
 def lock_folder(folder: Path, name: str) -> IO[str]:
-    """Lock a folder by a file in it; the operating system unlocks it when this process ends, however it ends."""
+    """Lock a run folder, made if needed, by a file in it."""
     try:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        file = (folder / name).open("w")
+        return open_lock(folder / name)
+    except BlockingIOError:
+        raise UserError(
+            f"{folder} is in use by another process; wait for it, or use --out for another folder"
+        ) from None
     except OSError as error:
         raise unwritable(folder, error) from None
+
+
+def open_lock(path: Path) -> IO[str]:
+    """Open a lock file and lock it; BlockingIOError if another process has it.
+
+    The lock lasts until the file is closed; the operating system also releases it when this process ends, however it
+    ends. A system without such locks gives none.
+    """
+    file = path.open("w")
     try:
         import fcntl
-    except ImportError:  # no such locks on this system
-        return file
-    try:
+
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except ImportError:
+        pass
+    except OSError:
         file.close()
-        if isinstance(error, BlockingIOError):
-            raise UserError(
-                f"{folder} is in use by another process; wait for it, or use --out for another folder"
-            ) from None
-        raise unwritable(folder, error) from None
+        raise
     return file
 
 

@@ -174,7 +174,7 @@ class Algorithm:
                 total = {k: total[k] + part[k] for k in total} if total else part
             update: Update | None = self.aggregator.update(state, total, population)
         else:
-            sizes = [nbytes((upload.delta, upload.buffers, upload.slots)) for upload in uploads.values()]
+            sizes = [nbytes(upload.tensors) for upload in uploads.values()]
             update = self.aggregator.reduce(state, uploads, population)
         return state if update is None else self.server_optimizer.step(state, update), sizes
 

@@ -91,6 +91,11 @@ class Upload(NamedTuple):
     steps: int
     effective_steps: float
 
+    @property
+    def tensors(self) -> tuple[Tensors, Tensors, Slots]:
+        """Every part that is made of tensors."""
+        return self.delta, self.buffers, self.slots
+
 
 class Update(NamedTuple):
     """What an aggregator makes of a cohort's uploads."""

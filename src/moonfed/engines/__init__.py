@@ -1,7 +1,7 @@
 """Engines train cohorts: they own loops and devices, share one interface and pass the same tests."""
 
 from moonfed.engines.base import Engine, EngineOptions, Job, JobResult, Nets
-from moonfed.engines.cuda.precision import PRECISIONS, numeric_precision, overflow_hint
+from moonfed.engines.cuda.precision import PRECISIONS, numeric_precision, overflow_hint, pick_precision
 from moonfed.engines.devices import pick_device
 from moonfed.engines.engine_choice import ENGINES, nets_of, pick_engine
 
@@ -18,4 +18,5 @@ __all__ = [
     "overflow_hint",
     "pick_device",
     "pick_engine",
+    "pick_precision",
 ]

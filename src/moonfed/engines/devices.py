@@ -13,6 +13,9 @@ DEVICE_HELP = "auto, cpu, cuda or cuda:N"
 DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,2})?)$"  # what --device takes
 DEVICE_KINDS = ("auto", "cpu", "cuda")
 
+EVALUATION_ROWS = 1000  # rows per forward pass
+SMALL_MODEL_WEIGHTS = 1_000_000  # a GPU takes ten times as many rows at once through a smaller model
+
 Device = torch.device
 
 _threads_setting = RLock()
@@ -33,6 +36,11 @@ def pick_device(name: str) -> Device:
 def is_gpu(device: Device) -> bool:
     """Whether a device computes while this process does something else."""
     return device.type == "cuda"
+
+
+def rows_per_forward(weights: int, device: Device) -> int:
+    """Return how many rows a device takes at once through a model of so many weights, without gradients."""
+    return 10 * EVALUATION_ROWS if is_gpu(device) and weights < SMALL_MODEL_WEIGHTS else EVALUATION_ROWS
 
 
 def gpu_name(device: Device | None = None) -> str | None:

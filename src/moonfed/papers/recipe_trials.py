@@ -7,7 +7,7 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.data.catalog.image_sets import IMAGE_SETS
-from moonfed.engines import pick_device
+from moonfed.engines import pick_device, pick_precision
 from moonfed.experiments.execute import execute
 from moonfed.papers.recipe import WITHOUT_TRIALS, Cell, Recipe
 from moonfed.papers.scale import scaled
@@ -18,7 +18,6 @@ from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config, make_config
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
-from moonfed.training.resolve import pick_precision
 from moonfed.training.setup import set_up
 
 STACKED = ("cnn", "mlp")

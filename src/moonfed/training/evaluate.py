@@ -14,11 +14,8 @@ from moonfed.core.tree import add, batches, numbers
 from moonfed.core.types import PartyInfo, Snapshot, Upload
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
-from moonfed.engines.devices import is_gpu
+from moonfed.engines.devices import rows_per_forward
 from moonfed.training.trial import RunContext, Trial
-
-EVALUATION_ROWS = 1000  # rows per forward pass
-SMALL_MODEL_WEIGHTS = 1_000_000  # a GPU takes ten times as many rows at once through a smaller model
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,7 @@ def evaluate(net: nn.Module, data: Dataset, model: Snapshot, keep_logits: bool =
     confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
     loss = torch.zeros((), dtype=torch.float64, device=data.test_labels.device)
     whose = torch.zeros(len(data.party_names) * 2, dtype=torch.int64, device=data.test_labels.device)
-    small = sum(w.numel() for w in model.weights.values()) < SMALL_MODEL_WEIGHTS
-    batch = 10 * EVALUATION_ROWS if small and is_gpu(data.test_inputs.device) else EVALUATION_ROWS
+    batch = rows_per_forward(sum(w.numel() for w in model.weights.values()), data.test_inputs.device)
     rows = list(zip(batches(data.test_inputs, batch), batches(data.test_labels, batch), strict=True))
     parties = [None] * len(rows) if data.test_party is None else batches(data.test_party, batch)
     logits: list[Tensor] = []

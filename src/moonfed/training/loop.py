@@ -10,7 +10,6 @@ from typing import Any, cast
 import torch
 
 from moonfed.core.tree import finite, nbytes
-from moonfed.core.types import Upload
 from moonfed.engines import JobResult
 from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
@@ -127,11 +126,7 @@ def _non_finite(trial: Trial, results: Mapping[int, JobResult]) -> str | None:
             parts = ", ".join(f"{k} {float(v[bad[0, 0]]):g}" for k, v in result.losses.items())
             name = trial.spec.party_name(party)
             return f"the loss of party {name} is not finite at step {int(bad[0, 0]) + 1} {where} ({parts})"
-        if not finite(_tensors(result.upload)):
+        if not finite(result.upload.tensors):
             name = trial.spec.party_name(party)
             return f"the update of party {name} is not finite after step {result.upload.steps} {where}"
     return None
-
-
-def _tensors(upload: Upload) -> tuple[Any, ...]:
-    return upload.delta, upload.buffers, upload.slots

@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import torch_seeded
+from moonfed.core.types import Snapshot
 from moonfed.data import Dataset
-from moonfed.models import ENCODERS, EncoderSpec, Model
+from moonfed.engines.devices import Device
+from moonfed.models import ENCODERS, EncoderSpec, Model, trained_tensors
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config
 
@@ -49,3 +51,8 @@ def build(spec: NetSpec, seed: int = 0, name: str = "network") -> Model:
         if spec.custom is not None:
             return Model(spec.custom.build(spec.shape), spec.classes, spec.projection, spec.custom.features)
         return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
+
+
+def random_model(spec: NetSpec, seed: int, name: str, device: Device) -> Snapshot:
+    """Make the random model of a seed and a name: what of it is trained, on a device."""
+    return trained_tensors(build(spec, seed, name).to(device))

@@ -6,15 +6,13 @@ import torch
 
 from moonfed.core.errors import UserError
 from moonfed.data import Dataset
-from moonfed.engines.devices import Device, is_gpu
+from moonfed.engines import pick_precision
 from moonfed.models import ENCODERS
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config, TrainSettings
 from moonfed.training.data_defaults import USUAL, table_defaults, with_defaults
 from moonfed.training.settings import DataSettings
 from moonfed.training.validation_rows import rows_left
-
-FP16_ENCODERS = ("cnn",)  # encoders that lost less than half a point against fp32 over 100 rounds: results/speed.md
 
 
 class ResolvedData(DataSettings):
@@ -73,14 +71,6 @@ def resolve(
 def is_table(split: DataSettings, data: Dataset) -> bool:
     """Whether the data is a user's table: rows of numbers, not words; data sets of the catalog have fixed defaults."""
     return split.path is not None and data.inputs.dim() == 2 and not data.words
-
-
-def pick_precision(name: str, device: Device, encoder: str) -> str:
-    """Turn a precision setting into a precision; a CPU has only fp32; auto is fp16 for tested encoders, else tf32."""
-    if not is_gpu(device):
-        return "fp32"
-    fastest = "fp16" if encoder in FP16_ENCODERS else "tf32"
-    return fastest if name == "auto" else name
 
 
 def resolve_split(config: Config, data: Dataset) -> ResolvedData:

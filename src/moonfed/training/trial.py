@@ -14,11 +14,10 @@ from moonfed.core.wording import counted
 from moonfed.data import Dataset
 from moonfed.data.partition import Rows, Split, partition
 from moonfed.engines import Engine, Nets, overflow_hint
-from moonfed.models import trained_tensors
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.cohort import Cohorts
 from moonfed.training.early_stopping import Best
-from moonfed.training.network import NetSpec, build, net_spec
+from moonfed.training.network import NetSpec, net_spec, random_model
 from moonfed.training.registry import ALGORITHMS, make_algorithm
 from moonfed.training.resolve import ResolvedConfig
 from moonfed.training.settings import DataSettings
@@ -63,7 +62,7 @@ class TrialSpec:
 
     def init_model(self, name: str) -> Snapshot:
         """Make the trial's random model of a name."""
-        return trained_tensors(build(self.network, self.config.run.seed, name).to(self.device))
+        return random_model(self.network, self.config.run.seed, name, self.device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +12,7 @@ import platformdirs
 import torch
 
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.core.files import read_tensors, short, tensor_bytes, write_whole
+from moonfed.core.files import open_lock, read_tensors, short, tensor_bytes, write_whole
 from moonfed.core.types import Tensors
 from moonfed.data.catalog.image_sets import ImageArrays, ImageEntry, verify_images
 from moonfed.data.catalog.monitor import SourceError
@@ -102,15 +102,11 @@ def cache_lock(entry: CacheEntry) -> Iterator[None]:
     path = cache_folder() / f".{entry.name}.lock"
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("w")
+        try:
+            lock = open_lock(path)
+        except BlockingIOError:
+            raise RunFailed(f"another process is getting {entry.name}; wait for it") from None
     with lock:
-        with suppress(ImportError):
-            import fcntl
-
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunFailed(f"another process is getting {entry.name}; wait for it") from None
         yield
 
 

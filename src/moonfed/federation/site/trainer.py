@@ -37,10 +37,9 @@ from moonfed.federation.protocol.signing import sign
 from moonfed.federation.site.redaction import full_message, redacted_message
 from moonfed.federation.site.site_data import load_site_rows
 from moonfed.federation.site.site_memory import SiteMemory
-from moonfed.models import trained_tensors
 from moonfed.training.config import make_config
 from moonfed.training.lr_schedule import round_lr
-from moonfed.training.network import NetSpec, build, net_spec
+from moonfed.training.network import NetSpec, build, net_spec, random_model
 from moonfed.training.registry import make_algorithm
 from moonfed.training.resolve import ResolvedConfig, resolve
 from moonfed.training.trial import RunContext, class_counts
@@ -132,7 +131,7 @@ class SiteTrainer:
         else:
             info = PartyInfo(request.party, len(loaded.rows), loaded.counts)
             slots = first_memory(
-                local, optimizer, state, info, lambda name: trained_tensors(build(loaded.spec, seed, name).to(device))
+                local, optimizer, state, info, lambda name: random_model(loaded.spec, seed, name, device)
             )
         work = (train.epochs, train.batch, augmentation, request.work)
         plan = draw_plan(seed, request.claim.round - 1, request.party, loaded.rows, *work)
