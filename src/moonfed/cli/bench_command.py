@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moonfed.cli.flags import Json
+from moonfed.cli.help_pages import Json
 from moonfed.cli.progress import messages_to, stderr
 from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.wording import counted

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from moonfed.cli.flags import Json, Values, with_settings
-from moonfed.cli.help_pages import Commands
+from moonfed.cli.flags import Values, with_settings
+from moonfed.cli.help_pages import Commands, Json
 from moonfed.cli.progress import messages_to, print_line, showing, stderr
 from moonfed.cli.run_summary import close
 from moonfed.core.errors import UserError

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from pydantic import BaseModel
 
+from moonfed.cli.help_pages import Json
 from moonfed.core.errors import UserError
 from moonfed.core.regular_file import regular_size
 from moonfed.training.config import SECTIONS, flag_in
@@ -21,7 +22,6 @@ Out = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 MAX_CONFIG_BYTES = 30_000
 TABLES = {"compare": "moonfed compare", "federation": "moonfed federate (or federation start)"}
 PANELS = {

@@ -3,13 +3,15 @@
 import copy
 import inspect
 import re
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperOption
 
 from moonfed.core.errors import nearest
+
+Json = Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")]
 
 
 class Command(TyperCommand):

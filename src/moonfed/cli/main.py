@@ -36,9 +36,7 @@ COMMANDS = {
         "0,1,2.",
     ),
     "partition": Listed("training_commands", "Split the rows between parties and show who holds what."),
-    "runs": Listed(
-        "training_commands", "List the runs in a folder: accuracy, progress, and whether they can be resumed."
-    ),
+    "runs": Listed("runs_command", "List the runs in a folder: accuracy, progress, and whether they can be resumed."),
     "tune": Listed(
         "tune_command",
         "Choose mu, temperature and projection by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24.",

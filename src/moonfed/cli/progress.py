@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -17,7 +18,9 @@ from rich.text import Text
 from moonfed.core.errors import RunFailed
 from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.records import RoundRecord
-from moonfed.training.trial import Trial
+
+if TYPE_CHECKING:
+    from moonfed.training.trial import Trial
 
 WARNING = "warning: "
 
@@ -74,7 +77,7 @@ class Display(Callback):
         self.first = self.last = 0
         self.bar: Progress | None = None
 
-    def on_start(self, trials: Sequence[Trial]) -> None:
+    def on_start(self, trials: "Sequence[Trial]") -> None:
         """Show where the trials start from."""
         self.started = True
         self.first = min(trial.round for trial in trials)

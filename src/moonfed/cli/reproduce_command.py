@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moonfed.cli.flags import Json
+from moonfed.cli.help_pages import Json
 from moonfed.cli.progress import messages_to, print_line, showing, working
 from moonfed.core.errors import RunFailed, UserError, unknown
 from moonfed.core.wording import counted

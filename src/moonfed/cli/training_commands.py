@@ -1,4 +1,4 @@
-"""moonfed run, compare, sweep, partition and runs."""
+"""moonfed run, compare, sweep and partition."""
 
 import json as encoding
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from moonfed.cli.flags import Json, Out, Resume, Several, Values, with_settings
+from moonfed.cli.flags import Out, Resume, Several, Values, with_settings
+from moonfed.cli.help_pages import Json
 from moonfed.cli.progress import messages_to, print_line, showing
 from moonfed.cli.run_summary import close, with_advice
 from moonfed.core.errors import RunFailed
@@ -118,23 +119,6 @@ def partition(
         print_table(partition_table(split))
         if plot is not None:
             typer.echo(f"drawn to {plot}")
-
-
-def runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="where to look")] = Path("runs"), json: Json = False
-) -> None:
-    """List the runs in a folder: accuracy, progress, and whether they can be resumed."""
-    from moonfed.report.listings import runs_table
-    from moonfed.report.terminal import print_table
-    from moonfed.storage.run_record import list_runs
-
-    found = list_runs(folder)
-    if json:
-        _print_json(found)
-    elif found:
-        print_table(runs_table(found))
-    else:
-        typer.echo(f"no runs in {folder} yet; start one with: moonfed run")
 
 
 def _print_json(value: Any) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from moonfed.cli.flags import Json, Values, with_settings
+from moonfed.cli.flags import Values, with_settings
+from moonfed.cli.help_pages import Json
 from moonfed.cli.progress import showing
 
 RESULT = "tune.json"
