@@ -32,7 +32,8 @@ def plan_sweep(
         )
     points = list(itertools.product(*(found for _, _, found in grid)))
     if len(points) * repeats > MAX_TRIALS:
-        product = f"{counted(len(points), 'setting')} times {counted(repeats, 'seed')}"
+        pairs = counted(repeats, "seed") if holdout_seeds is None else f"{repeats} pairs of hold-out and seed"
+        product = f"{counted(len(points), 'setting')} times {pairs}"
         raise UserError(f"{product} are more than {MAX_TRIALS} trials; reduce either")
     trials: list[tuple[str, Config]] = []
     for point in points:

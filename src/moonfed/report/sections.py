@@ -91,15 +91,19 @@ def _accuracy_note(setting: Setting, compared: bool) -> str:
     return note
 
 
+def paired_by(noun: str) -> str:
+    """Say in which seeds the trials of a pair agree."""
+    return "hold-out and seed" if noun == "hold-out" else "seed"
+
+
 def _spread_note(noun: str, compared: bool) -> str:
     """Say what deviations, differences and intervals are over: seeds or hold-outs."""
     note = f"± is the standard deviation over the {noun}s (n - 1)."
     if noun == "hold-out":
         note += f" {HOLDOUT_NOTE}"
     if compared:
-        pairs = "seed" if noun == "seed" else "hold-out and seed"
-        note += f" Differences are paired by {pairs}. Intervals are Student's t over the {noun}s; those of accuracies "
-        note += f"are cut to 0 to 100 % and need three {noun}s."
+        note += f" Differences are paired by {paired_by(noun)}. Intervals are Student's t over the {noun}s; those of "
+        note += f"accuracies are cut to 0 to 100 % and need three {noun}s."
     return note
 
 
@@ -138,7 +142,7 @@ def difference_plot(setting: Setting, name: str) -> PlotGrid | None:
         return None
     baseline = setting.baseline.name
     alt = f"Differences to {baseline} in points: " + ", ".join(f"{gap.label} {points(gap.interval)}" for gap in gaps)
-    caption = f"Difference in accuracy to {baseline}, paired by {setting.noun}; lines are 95 % t-intervals."
+    caption = f"Difference in accuracy to {baseline}, paired by {paired_by(setting.noun)}; lines are 95 % t-intervals."
     if any(gap.interval.low is None for gap in gaps):
         caption += " A dot without a line is a single pair."
     return PlotGrid([Plot(f"{name}-differences", differences(gaps, baseline), alt, caption)])

@@ -9,7 +9,15 @@ from moonfed.report.cell_text import EMPTY, interval_text, joined, mean_and_devi
 from moonfed.report.figures import colour
 from moonfed.report.group_names import distinguishing, shared_words
 from moonfed.report.methods import Setting, shared_settings
-from moonfed.report.sections import HOLDOUT_NOTE, accuracy_table, best_rows, difference_plot, remarks, trial_count
+from moonfed.report.sections import (
+    HOLDOUT_NOTE,
+    accuracy_table,
+    best_rows,
+    difference_plot,
+    paired_by,
+    remarks,
+    trial_count,
+)
 
 MAX_REMARKS = 8
 
@@ -72,7 +80,7 @@ def _note(compared: bool, units: str) -> str:
         f"and need three {units}."
     )
     note += "" if units == "seeds" else f" {HOLDOUT_NOTE}"
-    pairs = "seed" if units == "seeds" else "hold-out and seed"
+    pairs = paired_by("seed" if units == "seeds" else "hold-out")
     return f"{note} Differences are paired by {pairs}, with their 95 % intervals." if compared else note
 
 
