@@ -254,7 +254,7 @@ def test_a_batch_larger_than_a_party_is_refused_and_the_one_that_is_named_works(
     assert moonfed(*many, "--batch", found[2]).code == 0
 
 
-@pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-pure", "quantity"])
+@pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-pure", "quantity", "feature-skew"])
 def test_a_floor_that_no_split_holds_ends_the_search(partition: str, place: Path) -> None:
     impossible = ["--partition", partition, "--parties", "20", "--beta", "0.01", "--floor", "60"]
     assert "no split in 1000 draws" in refuse(place, "partition", *impossible)

@@ -10,6 +10,7 @@ import pytest
 from commands import PARAMETERS, QUICK, Attempt, crash_at, moonfed, rows
 from matplotlib.image import imread
 from sklearn.datasets import load_digits
+from user_rows import write_csv
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def test_a_trial_of_a_comparison_is_the_run_of_the_same_settings(
     assert one["test_loss"] == pytest.approx(other["test_loss"], rel=1e-4)
 
 
-@pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-pure", "iid", "shards", "quantity"])
+@pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-pure", "iid", "shards", "quantity", "feature-skew"])
 def test_partition_json_says_who_holds_what_and_loses_no_row(partition: str) -> None:
     value = moonfed("partition", "--partition", partition, "--parties", "6", "--json").value
     bunch: Any = load_digits()
@@ -93,6 +94,17 @@ def test_partition_json_says_who_holds_what_and_loses_no_row(partition: str) -> 
     assert value["rows"] == 1415
     assert value["mean"] == pytest.approx(1415 / 6)
     assert value["std"] == pytest.approx(np.std(value["sizes"]))
+
+
+def test_feature_skew_of_texts_is_refused_in_one_line(tmp_path: Path) -> None:
+    texts = write_csv(tmp_path / "t.csv", ["text", "label"], [[("good", "bad")[k % 2], k % 2] for k in range(40)])
+    answer = moonfed("partition", "--data", texts, "--text", "text", "--parties", "2", "--partition", "feature-skew")
+    assert answer.code == 2
+    assert (
+        answer.err.strip()
+        .splitlines()[-1]
+        .endswith("feature-skew needs inputs that are numbers, t has texts; use another --partition")
+    )
 
 
 def test_partition_plot_writes_a_picture_that_opens(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ import time
 import numpy as np
 import pytest
 
+import moonfed
 from moonfed.core.errors import UserError
+from moonfed.core.seeds import generator
 from moonfed.data.catalog.digits import digits
-from moonfed.data.partition import PARTITIONS, Split, partition
+from moonfed.data.partition import BETA_PARTITIONS, PARTITIONS, Split, partition, project_inputs
 from moonfed.training.trial import class_counts
 
 # The class counts of the three data sets decide the sizes; no pixel is needed.
@@ -66,15 +68,15 @@ def test_table_6_is_no_other_split(seed):
 @pytest.mark.parametrize("kind", sorted(SIMULATED))
 def test_every_row_goes_to_exactly_one_party_and_the_floor_holds(kind, seed):
     labels = digits().labels.numpy()
-    parts = partition(kind, labels, Split(8, 0.3, 3, 12, seed))
+    parts = partition(kind, labels, Split(8, 0.3, 3, 12, seed, inputs=digits().inputs.numpy()))
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
     assert min(len(part) for part in parts) >= 12
 
 
 @pytest.mark.parametrize("kind", sorted(SIMULATED))
 def test_a_split_is_decided_by_its_seed(kind):
-    labels = digits().labels.numpy()
-    one, same, other = (partition(kind, labels, Split(5, 0.5, 2, 10, seed)) for seed in (3, 3, 4))
+    labels, inputs = digits().labels.numpy(), digits().inputs.numpy()
+    one, same, other = (partition(kind, labels, Split(5, 0.5, 2, 10, seed, inputs=inputs)) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
@@ -111,12 +113,12 @@ def test_the_published_cap_evens_out_what_the_pure_split_does_not():
     assert pure > 1.5 * capped
 
 
-@pytest.mark.parametrize("kind", ["dirichlet", "dirichlet-pure", "quantity"])
+@pytest.mark.parametrize("kind", BETA_PARTITIONS)
 @pytest.mark.parametrize("beta", [0.001, 1e-9])
 def test_a_floor_that_cannot_be_held_is_an_error_and_not_a_loop(kind, beta):
     began = time.monotonic()
     with pytest.raises(UserError, match=r"found no split in 1000 draws .* 40 parties 30 rows"):
-        partition(kind, digits().labels.numpy(), Split(40, beta, 2, 30, 0))
+        partition(kind, digits().labels.numpy(), Split(40, beta, 2, 30, 0, inputs=digits().inputs.numpy()))
     assert time.monotonic() - began < 60  # it ends at all; how fast is not the point
 
 
@@ -136,3 +138,69 @@ def test_a_natural_split_gives_each_party_the_rows_that_are_its_own():
     assert [part.tolist() for part in parts] == [[1, 3], [2], [0, 4, 5]]
     with pytest.raises(UserError, match="use --data PATH with --party COLUMN"):
         partition("natural", np.array([0, 1]), Split(1, 0.5, 2, 1, 0))
+
+
+# Ten classes that say nothing of the inputs, and six inputs on scales of their own.
+NOISE = generator(0, "test", "feature-skew")
+INPUTS = (NOISE.normal(size=(4000, 6)) * [1, 10, 100, 1e-3, 1, 1] + 5).reshape(4000, 2, 3)
+CLASSES = NOISE.integers(0, 10, 4000)
+
+
+def between(parts):
+    """Variance of the parties' means, over all standardised inputs."""
+    flat = INPUTS.reshape(len(INPUTS), -1)
+    flat = (flat - flat.mean(0)) / flat.std(0)
+    return sum(len(part) / len(flat) * float((flat[part].mean(0) ** 2).sum()) for part in parts)
+
+
+def label_skew(parts):
+    """Mean distance of a party's class shares from those of all rows."""
+    shares = np.bincount(CLASSES, minlength=10) / len(CLASSES)
+    counts = np.array(class_counts(CLASSES, parts, 10))
+    return float(np.abs(counts / counts.sum(1, keepdims=True) - shares).sum(1).mean() / 2)
+
+
+def feature_splits(beta):
+    return [partition("feature-skew", CLASSES, Split(6, beta, 2, 10, seed, inputs=INPUTS)) for seed in range(8)]
+
+
+def test_a_smaller_beta_sets_the_inputs_of_parties_further_apart():
+    strong, middle, weak = (np.mean([between(parts) for parts in feature_splits(beta)]) for beta in (0.1, 0.5, 5))
+    even = between(partition("iid", CLASSES, Split(6, 0.5, 2, 10, 0)))
+    assert strong > 1.5 * middle > 4 * weak > 4 * even
+
+
+def test_feature_skew_leaves_class_shares_even_where_classes_say_nothing_of_the_inputs():
+    by_feature = max(label_skew(parts) for parts in feature_splits(0.1))
+    by_class = partition("dirichlet", CLASSES, Split(6, 0.1, 2, 10, 0))
+    assert label_skew(by_class) > 5 * by_feature
+    assert between(by_class) < 0.1 * np.mean([between(parts) for parts in feature_splits(0.1)])
+
+
+def test_feature_skew_depends_on_no_unit_and_no_constant_input():
+    padded = np.concatenate([1000 * INPUTS.reshape(4000, 6) - 7, np.full((4000, 1), 3.0)], axis=1)
+    one, other = project_inputs(INPUTS, generator(1, "a")), project_inputs(padded, generator(1, "a"))
+    assert one == pytest.approx(other, abs=1e-6)
+    images = digits().inputs.numpy()
+    assert images.dtype == np.uint8
+    as_floats = images.astype(np.float64)
+    assert (project_inputs(images, generator(1, "a")) == project_inputs(as_floats, generator(1, "a"))).all()
+
+
+def test_feature_skew_orders_equal_rows_at_random():
+    order = np.repeat([0, 1], 200)  # sorted by class, as many files are
+    parts = partition("feature-skew", order, Split(4, 0.1, 2, 10, 0, inputs=np.ones((400, 3))))
+    shares = [float(order[part].mean()) for part in parts]
+    assert min(shares) > 0.25
+    assert max(shares) < 0.75
+
+
+def test_feature_skew_needs_numbers_and_says_so():
+    with pytest.raises(UserError, match="feature-skew needs the numbers of each row, got labels alone"):
+        partition("feature-skew", CLASSES, Split(6, 0.5, 2, 10, 0))
+    with pytest.raises(
+        UserError, match=r"one entry for each of 100 labels, got an array of float64 of shape \(99, 1\)"
+    ):
+        moonfed.partition([0, 1] * 50, parties=2, kind="feature-skew", inputs=np.zeros((99, 1)))
+    parts = moonfed.partition([0, 1] * 50, parties=2, kind="feature-skew", inputs=np.arange(100))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(100))

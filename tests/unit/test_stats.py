@@ -15,6 +15,7 @@ from moonfed.experiments.statistics import (
     rounds_to,
     side,
     t_quantile,
+    unit_means,
     verdict,
 )
 from moonfed.papers.verdict import judge
@@ -192,3 +193,12 @@ def test_only_evaluated_rounds_count():
 def test_the_label_says_how_many_rounds_are_averaged():
     for evaluated, window in ((100, "mean of the last 10 rounds"), (8, "mean of the last 2 rounds"), (3, "last round")):
         assert accuracy_window([{"accuracy": 0.5}] * evaluated) == window
+
+
+def test_with_units_pairs_are_formed_first_and_the_interval_is_over_the_means_of_units():
+    one = {(0, 0): 0.9, (0, 1): 0.7, (1, 0): 0.6, (1, 1): 0.8, (2, 0): 0.5}
+    other = {(0, 0): 0.8, (0, 1): 0.8, (1, 0): 0.5, (2, 0): 0.2, (3, 0): 0.1}
+    found = paired(one, other, lambda key: key[0])
+    assert found == pytest.approx(interval([0.0, 0.1, 0.3]))
+    assert unit_means(one, lambda key: key[0]) == pytest.approx([0.8, 0.7, 0.5])
+    assert unit_means(one, None) == list(one.values())

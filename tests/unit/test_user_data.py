@@ -107,7 +107,7 @@ def test_a_party_column_may_be_split_anew(place: Path):
 
 def test_a_run_on_user_data_resumes_to_the_same_bits_and_refuses_other_data(place: Path):
     people(place / "people.csv")
-    own = ["--data", "people.csv", "--label", "kind", "--party", "site", "--epochs", "1"]
+    own = ["--data", "people.csv", "--label", "kind", "--party", "site", "--epochs", "1", "--lr-schedule", "constant"]
     assert moonfed("run", *own, "--rounds", "4", "--out", "whole").code == 0
     assert moonfed("run", *own, "--rounds", "2", "--out", "parts").code == 0
     people(place / "people.csv", 63)

@@ -21,6 +21,7 @@ def partition(
     classes_per_party: int = 2,
     floor: int = 10,
     seed: int = 0,
+    inputs: Any = None,
 ) -> list[NDArray[np.int64]]:
     """Split rows between parties by their labels, and return the rows of each; the splits are those of moonfed run.
 
@@ -28,6 +29,8 @@ def partition(
     >>> parts = partition([0, 1] * 50, parties=4, kind="iid")
     >>> [len(part) for part in parts]
     [25, 25, 25, 25]
+
+    The kind feature-skew needs inputs, an array with the numbers of each row.
     """
     given = np.asarray(labels)
     if given.ndim != 1:
@@ -36,4 +39,17 @@ def partition(
     checked = config_of({}, asked | {"beta": beta, "partition_seed": seed}).data
     _, numbers = np.unique(given, return_inverse=True)
     split = Split(checked.parties, checked.beta, checked.classes_per_party, checked.floor, checked.partition_seed or 0)
-    return split_rows(kind, numbers.astype(np.int64), split)
+    return split_rows(kind, numbers.astype(np.int64), split._replace(inputs=_checked(inputs, len(given))))
+
+
+def _checked(inputs: Any, rows: int) -> NDArray[Any] | None:
+    """Take the inputs as an array of finite numbers with one entry per row."""
+    if inputs is None:
+        return None
+    array = np.asarray(inputs)
+    if array.ndim < 1 or len(array) != rows or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        raise UserError(
+            f"partition needs inputs of finite numbers, one entry for each of {rows} labels, got an array of "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    return array

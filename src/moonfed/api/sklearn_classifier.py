@@ -90,7 +90,7 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"a classifier needs rows of two classes or more, got one class: {self.classes_[0]}")
         seed = self._seed()
         try:
-            names, whose = self._whose(numbers.astype(np.int64), party, seed)
+            names, whose = self._whose(numbers.astype(np.int64), party, seed, np.asarray(x))
             data = _data(np.asarray(x, dtype=np.float64), numbers, whose, names, [str(k) for k in self.classes_])
             smallest = int(np.bincount(whose).min())
             found = fit(
@@ -150,7 +150,9 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _whose(self, labels: NDArray[np.int64], party: Any, seed: int) -> tuple[list[str], NDArray[np.int64]]:
+    def _whose(
+        self, labels: NDArray[np.int64], party: Any, seed: int, inputs: NDArray[Any]
+    ) -> tuple[list[str], NDArray[np.int64]]:
         """Say whose each row is: as given, or by a split between as many parties as there are rows for."""
         rows = len(labels)
         if party is not None:
@@ -163,7 +165,8 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UserError(f"parties needs a value >= 1, got {self.parties}")
         count = max(1, min(self.parties, rows // ROOM))
         floor = max(1, min(ROOM, rows // (4 * count)))
-        parts = partition(self.partition, labels, Split(count, self.beta, min(2, len(self.classes_)), floor, seed))
+        split = Split(count, self.beta, min(2, len(self.classes_)), floor, seed, inputs=inputs)
+        parts = partition(self.partition, labels, split)
         whose = np.zeros(rows, dtype=np.int64)
         for number, part in enumerate(parts):
             whose[part] = number

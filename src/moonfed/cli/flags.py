@@ -22,6 +22,14 @@ Out = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
+HoldoutSeeds = Annotated[
+    str | None,
+    typer.Option(
+        "--holdout-seeds",
+        help="seeds of several hold-outs of your own data, 0-4: every one is trained with every seed "
+        "(default: one hold-out, --holdout-seed)",
+    ),
+]
 MAX_CONFIG_BYTES = 30_000
 TABLES = {"compare": "moonfed compare", "federation": "moonfed federate (or federation start)"}
 PANELS = {
@@ -39,6 +47,7 @@ class Several(NamedTuple):
     """What every command that runs several trials takes beside the settings."""
 
     seeds: Seeds = None
+    holdout_seeds: HoldoutSeeds = None
     out: Out = None
     resume: Resume = False
     json: Json = False

@@ -2,7 +2,7 @@
 
 import json as encoding
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from moonfed.cli.progress import messages_to, print_line, showing
 from moonfed.cli.run_summary import close, with_advice
 from moonfed.core.errors import RunFailed
 from moonfed.training.config import make_config
+
+if TYPE_CHECKING:
+    from moonfed.experiments.compare import PlannedTrial
 
 
 @with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
@@ -42,8 +45,8 @@ def compare(
     """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
     from moonfed.experiments.compare import compare_options, plan_comparison
 
-    chosen = compare_options(methods or [], several.seeds, given.pop("compare", {}))
-    folder, plan = plan_comparison(chosen.methods, chosen.seeds, given, several.out)
+    chosen = compare_options(methods or [], several.seeds, given.pop("compare", {}), several.holdout_seeds)
+    folder, plan = plan_comparison(chosen.methods, chosen.seeds, given, several.out, chosen.holdout_seeds)
     _run_together(folder, plan, several, "method", chosen.baseline)
 
 
@@ -55,26 +58,24 @@ def sweep(
     """Train one algorithm with every value of a grid, in shared stacks: moonfed sweep --mu 0.1,1,5,10 --seeds 0,1,2."""
     from moonfed.experiments.sweep import plan_sweep
 
-    folder, plan = plan_sweep(several.seeds, given, several.out)
+    folder, plan = plan_sweep(several.seeds, given, several.out, several.holdout_seeds)
     _run_together(folder, plan, several, "setting")
 
 
 def _run_together(
-    folder: Path, plan: list[tuple[str, Any, Path]], several: Several, kind: str, baseline: str | None = None
+    folder: Path, plan: "list[PlannedTrial]", several: Several, kind: str, baseline: str | None = None
 ) -> None:
     """Run the trials of a plan and print one table of them."""
-    from moonfed.experiments.execute import execute
+    from moonfed.experiments.holdouts import execute_plan
     from moonfed.report.by_party import accuracy_by_party, party_table
     from moonfed.report.final_metrics import metrics_table
     from moonfed.report.methods import comparison
     from moonfed.report.sections import accuracy_table
     from moonfed.report.terminal import print_table
-    from moonfed.training.setup import set_up
 
-    names, settings, places = zip(*plan, strict=True)
     with showing(resume=several.resume, folder=folder) as display:
-        outcomes = [record for _, record in execute(*set_up(settings, names), places, several.resume, [display])]
-    named = list(zip(names, outcomes, strict=True))
+        named = execute_plan(plan, several.resume, [display])
+    outcomes = [record for _, record in named]
     setting = comparison(named, baseline)
     if several.json:
         _print_json(setting.as_json()["methods"])
@@ -83,11 +84,12 @@ def _run_together(
         for table in (metrics_table(setting, kind), party_table(accuracy_by_party(named))):
             if table is not None:
                 print_table(table)
-        typer.echo(f"runs: {folder}/{kind.upper()}/seed-N")
+        holdout = "holdout-N/" if len(plan[0].folder.relative_to(folder).parts) > 2 else ""
+        typer.echo(f"runs: {folder}/{kind.upper()}/{holdout}seed-N")
     for outcome in outcomes:
         if outcome.failure is not None:
             raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
-    if not all(outcome.finished for outcome in outcomes):
+    if len(outcomes) < len(plan) or not all(outcome.finished for outcome in outcomes):
         raise RunFailed(f"stopped early, saved in {folder}; continue with --resume")
 
 

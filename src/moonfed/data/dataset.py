@@ -55,6 +55,7 @@ class Dataset:
     party_names: tuple[str, ...] = ()
     encoding: dict[str, Any] | None = None  # how rows became inputs, if that was learned from them
     source: dict[str, Any] | None = None  # path of the rows and which were skipped, for config.json
+    held_out: bool = False  # whether the test rows were drawn at random from the rows of a user
 
     def to(self, device: torch.device) -> "Dataset":
         """Move every tensor to a device."""

@@ -1,7 +1,7 @@
 """Splits the rows of a data set between parties."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,8 @@ from moonfed.core.errors import UserError, unknown
 from moonfed.core.seeds import generator, published_numpy
 
 Rows = NDArray[np.int64]
+FEATURE_BINS = 10  # as many as the classes of the data sets that dirichlet was published with
+CHUNK_ROWS = 1000  # rows that are standardised at a time
 MAX_DRAWS = 1000  # draws without a split that gives every party enough rows, before it is an error
 
 
@@ -22,6 +24,7 @@ class Split(NamedTuple):
     floor: int  # the fewest rows that a party may have
     seed: int
     party: Rows | None = None  # the party of each row, for natural only
+    inputs: NDArray[Any] | None = None  # the numbers of each row, in any shape, for feature-skew only
 
 
 def dirichlet(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
@@ -120,6 +123,35 @@ def quantity(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
         yield list(np.split(rng.permutation(len(labels)), cuts))
 
 
+def feature_skew(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
+    """Draw splits as `dirichlet` does, with bins of a feature instead of classes.
+
+    The feature is the position of a row along a random direction of the standardised inputs. Its bins hold equally many
+    rows; rows at the same position are ordered at random.
+    """
+    if split.inputs is None:
+        raise UserError("feature-skew needs the numbers of each row, got labels alone; use inputs=x, or another kind")
+    rng = generator(split.seed, "partition", "feature-skew")
+    positions = project_inputs(split.inputs, rng)
+    shuffled = rng.permutation(len(labels))
+    order = shuffled[np.argsort(positions[shuffled], kind="stable")]
+    bins = np.empty(len(labels), dtype=np.int64)
+    for number, rows in enumerate(np.array_split(order, min(FEATURE_BINS, len(labels)))):
+        bins[rows] = number
+    yield from dirichlet(bins, split)
+
+
+def project_inputs(inputs: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Standardise every input over the rows and project each row on a random direction; constant inputs count 0."""
+    flat = inputs.reshape(len(inputs), -1)
+    chunks = [flat[start : start + CHUNK_ROWS] for start in range(0, len(flat), CHUNK_ROWS)]
+    mean = sum(chunk.sum(0, dtype=np.float64) for chunk in chunks) / len(flat)
+    variance = sum(((chunk - mean) ** 2).sum(0) for chunk in chunks) / len(flat)
+    direction = rng.standard_normal(flat.shape[1])
+    scaled = np.divide(direction, np.sqrt(variance), out=np.zeros_like(direction), where=variance > 0)
+    return np.concatenate([((chunk - mean) @ scaled).round(9) for chunk in chunks])  # rounded: as on any machine
+
+
 def natural(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
     """Give each party the rows that the data assigns to it."""
     if split.party is None:
@@ -134,8 +166,10 @@ PARTITIONS: dict[str, Callable[[Rows, Split], Iterator[list[Rows] | None]]] = {
     "iid": iid,
     "shards": shards,
     "quantity": quantity,
+    "feature-skew": feature_skew,
     "natural": natural,
 }
+BETA_PARTITIONS = ("dirichlet", "dirichlet-pure", "quantity", "feature-skew")  # those that beta is about
 
 
 def partition(kind: str, labels: Rows, split: Split) -> list[Rows]:
@@ -147,7 +181,7 @@ def partition(kind: str, labels: Rows, split: Split) -> list[Rows]:
             f"{split.parties} parties with at least {split.floor} rows each need {split.parties * split.floor} rows, "
             f"the data has {len(labels)}; use --parties {len(labels) // split.floor} or fewer, or a smaller --floor"
         )
-    if kind in ("dirichlet", "dirichlet-pure", "quantity") and not split.beta > 0:
+    if kind in BETA_PARTITIONS and not split.beta > 0:
         raise UserError(f"{kind} needs beta > 0, got {split.beta}; use --partition iid for an even split")
     draws = PARTITIONS[kind](labels, split)
     for _ in range(MAX_DRAWS):

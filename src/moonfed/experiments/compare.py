@@ -16,15 +16,26 @@ MAX_SEEDS, MAX_DIGITS = 10_000, 10
 Values = dict[str, dict[str, Any]]
 
 
+class PlannedTrial(NamedTuple):
+    """A trial of a plan: its method or setting as the user wrote it, its configuration and its folder."""
+
+    name: str
+    config: Config
+    folder: Path
+
+
 class CompareOptions(NamedTuple):
     """The methods of a comparison, its seeds as the user wrote them, and its baseline."""
 
     methods: list[str]
     seeds: str | None = None
     baseline: str | None = None  # default: fedavg if it is there, else the first method
+    holdout_seeds: str | None = None  # default: one hold-out
 
 
-def compare_options(methods: Sequence[str], seeds: str | None, table: dict[str, Any]) -> CompareOptions:
+def compare_options(
+    methods: Sequence[str], seeds: str | None, table: dict[str, Any], holdout_seeds: str | None = None
+) -> CompareOptions:
     """Merge the command line with the [compare] table of a config file; the command line wins."""
     for name in table:
         if name not in CompareOptions._fields:
@@ -41,7 +52,9 @@ def compare_options(methods: Sequence[str], seeds: str | None, table: dict[str, 
         raise UserError(
             f"the baseline must be one of the methods {methods_text}, got {baseline}; use --set compare.baseline=METHOD"
         )
-    return CompareOptions(chosen, seeds if seeds is not None else _seed_text(table.get("seeds")), baseline)
+    seeds = seeds if seeds is not None else _seed_text(table.get("seeds"))
+    holdout_seeds = holdout_seeds if holdout_seeds is not None else _seed_text(table.get("holdout_seeds"))
+    return CompareOptions(chosen, seeds, baseline, holdout_seeds)
 
 
 def _seed_text(seeds: Any) -> str | None:
@@ -52,10 +65,10 @@ def _seed_text(seeds: Any) -> str | None:
 
 
 def plan_comparison(
-    methods: list[str], seeds: str | None, values: Values, folder: Path | None
-) -> tuple[Path, list[tuple[str, Config, Path]]]:
+    methods: list[str], seeds: str | None, values: Values, folder: Path | None, holdout_seeds: str | None = None
+) -> tuple[Path, list[PlannedTrial]]:
     """List the trials of a comparison: method, configuration and folder of each, under one folder."""
-    numbers = read_seeds(seeds, values)
+    seeded = with_seeds(values, seeds, holdout_seeds)
     if values.get("algorithm"):
         named = ", ".join(f"algorithm.{name}" for name in values["algorithm"])
         raise UserError(
@@ -66,11 +79,10 @@ def plan_comparison(
     _refuse_equal(methods)
     trials: list[tuple[str, Config]] = []
     for method in methods:
-        for seed in numbers:
-            run = values.get("run", {}) | {"seed": seed}
-            trials.append((method, make_config(values | {"algorithm": parse_method(method), "run": run})))
+        algorithm = parse_method(method)
+        trials += [(method, make_config(chosen | {"algorithm": algorithm})) for chosen in seeded]
     top = folder or top_folder("compare", [config for _, config in trials])
-    return top, [(m, c, top / _slug(m) / f"seed-{c.run.seed}") for m, c in trials]
+    return top, [PlannedTrial(m, c, top / _slug(m) / seed_folder(c, holdout_seeds)) for m, c in trials]
 
 
 def _refuse_equal(methods: Sequence[str]) -> None:
@@ -102,6 +114,38 @@ def read_seeds(seeds: str | None, values: Values) -> list[int]:
     if seeds is not None and single is not None:
         raise UserError(f"got both seed {single} and seeds {seeds}; use --seeds alone")
     return seed_list(seeds if seeds is not None else DEFAULT_SEEDS if single is None else str(single))
+
+
+def with_seeds(values: Values, seeds: str | None, holdout_seeds: str | None) -> list[Values]:
+    """Return the values of a method's trials: one for each hold-out and seed."""
+    numbers = read_seeds(seeds, values)
+    data, run = values.get("data", {}), values.get("run", {})
+    if holdout_seeds is None:
+        return [values | {"run": run | {"seed": seed}} for seed in numbers]
+    if data.get("path") is None:
+        raise UserError(
+            "--holdout-seeds draws test rows from your own data, data sets have fixed ones; use --data PATH"
+        )
+    if data.get("test") is not None:
+        raise UserError(
+            f"--holdout-seeds draws test rows at random, --test {data['test']} names them; omit one of the two"
+        )
+    if data.get("holdout_seed") is not None:
+        raise UserError(
+            f"got both holdout seed {data['holdout_seed']} and holdout seeds {holdout_seeds}; use --holdout-seeds alone"
+        )
+    holdouts = seed_list(holdout_seeds, "--holdout-seeds")
+    return [
+        values | {"data": data | {"holdout_seed": holdout}, "run": run | {"seed": seed}}
+        for holdout in holdouts
+        for seed in numbers
+    ]
+
+
+def seed_folder(config: Config, holdout_seeds: str | None) -> Path:
+    """Name the folder of a trial below that of its method."""
+    seed = Path(f"seed-{config.run.seed}")
+    return seed if holdout_seeds is None else f"holdout-{config.data.holdout_seed}" / seed
 
 
 def top_folder(command: str, configs: Sequence[Config]) -> Path:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from scipy.special import stdtrit
@@ -60,10 +60,25 @@ def no_interval(accuracy: Interval, noun: str = "seed") -> str | None:
     return f"{counted(accuracy.n, equal + noun)}: no interval"
 
 
-def paired(one: Mapping[Key, float], other: Mapping[Key, float]) -> Interval | None:
-    """Mean of the first minus the second over the keys that both have; None if they share none."""
-    differences = [value - other[key] for key, value in one.items() if key in other]
-    return interval(differences) if differences else None
+def paired(
+    one: Mapping[Key, float], other: Mapping[Key, float], unit: Callable[[Key], Hashable] | None = None
+) -> Interval | None:
+    """Mean of the first minus the second over the keys that both have; None if they share none.
+
+    With units the interval is over the units, each with the mean difference of its keys.
+    """
+    differences = {key: value - other[key] for key, value in one.items() if key in other}
+    return interval(unit_means(differences, unit)) if differences else None
+
+
+def unit_means(values: Mapping[Key, float], unit: Callable[[Key], Hashable] | None) -> list[float]:
+    """Average the values of each unit, so that units are what varies independently; without units, each value."""
+    if unit is None:
+        return list(values.values())
+    groups: dict[Hashable, list[float]] = {}
+    for key, value in values.items():
+        groups.setdefault(unit(key), []).append(value)
+    return [statistics.fmean(group) for group in groups.values()]
 
 
 def verdict(difference: Interval) -> str:

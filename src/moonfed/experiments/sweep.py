@@ -7,7 +7,7 @@ from typing import Any
 
 from moonfed.core.errors import UserError
 from moonfed.core.wording import counted
-from moonfed.experiments.compare import read_seeds, top_folder
+from moonfed.experiments.compare import PlannedTrial, seed_folder, top_folder, with_seeds
 from moonfed.training.config import Config, flag_of, make_config
 from moonfed.training.user_data import OWN
 
@@ -21,18 +21,19 @@ VARIABLE = {
 
 
 def plan_sweep(
-    seeds: str | None, values: dict[str, dict[str, Any]], folder: Path | None
-) -> tuple[Path, list[tuple[str, Config, Path]]]:
+    seeds: str | None, values: dict[str, dict[str, Any]], folder: Path | None, holdout_seeds: str | None = None
+) -> tuple[Path, list[PlannedTrial]]:
     """List the trials of a sweep: label, configuration and folder of each, under one folder."""
-    numbers = read_seeds(seeds, values)
+    repeats = len(with_seeds(values, seeds, holdout_seeds))
     grid = grid_of(values, "sweep", SHARED)
     if not grid:
         raise UserError(
             "sweep needs a setting with several values, for example --mu 0.1,1,5,10; for one setting use moonfed run"
         )
     points = list(itertools.product(*(found for _, _, found in grid)))
-    if len(points) * len(numbers) > MAX_TRIALS:
-        product = f"{counted(len(points), 'setting')} times {counted(len(numbers), 'seed')}"
+    if len(points) * repeats > MAX_TRIALS:
+        pairs = counted(repeats, "seed") if holdout_seeds is None else f"{repeats} pairs of hold-out and seed"
+        product = f"{counted(len(points), 'setting')} times {pairs}"
         raise UserError(f"{product} are more than {MAX_TRIALS} trials; reduce either")
     trials: list[tuple[str, Config]] = []
     for point in points:
@@ -40,14 +41,11 @@ def plan_sweep(
         for (section, name, _), value in zip(grid, point, strict=True):
             chosen[section][name] = value
         label = " ".join(f"{name}={value}" for (_, name, _), value in zip(grid, point, strict=True))
-        for seed in numbers:
-            run = chosen.get("run", {}) | {"seed": seed}
-            trials.append((label, make_config(chosen | {"run": run})))
+        trials += [(label, make_config(seeded)) for seeded in with_seeds(chosen, seeds, holdout_seeds)]
     refuse_same([config for _, config in trials])
     top = folder or top_folder("sweep", [config for _, config in trials])
-    return top, [
-        (label, c, top / label.replace(" ", "_").replace("/", "-") / f"seed-{c.run.seed}") for label, c in trials
-    ]
+    places = [top / label.replace(" ", "_").replace("/", "-") / seed_folder(c, holdout_seeds) for label, c in trials]
+    return top, [PlannedTrial(*trial, place) for trial, place in zip(trials, places, strict=True)]
 
 
 def refuse_same(configs: Sequence[Config]) -> None:

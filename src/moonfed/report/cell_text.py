@@ -19,9 +19,9 @@ def mean_and_deviation(values: Collection[float]) -> str:
     return f"{100 * statistics.fmean(found):.1f}" + ("" if std is None else f" ± {100 * std:.1f}")
 
 
-def interval_text(values: Collection[float]) -> str:
+def interval_text(values: Collection[float], noun: str = "seed") -> str:
     """Format the 95 % interval of accuracies, in per cent, or the reason why there is none."""
-    return ends_text(accuracy_interval(list(values))) if values else EMPTY
+    return ends_text(accuracy_interval(list(values)), noun) if values else EMPTY
 
 
 def ends_text(over: Interval, noun: str = "seed", sign: str = "") -> str:

@@ -62,12 +62,12 @@ def _splits(settings: Sequence[Setting]) -> list[dict[int, RunRecord]]:
         if not ALGORITHMS[record.config.algorithm.name].pooled:
             natural = data.partition == "natural"
             kind = tuple(getattr(data, key) for key in SPLIT_SETTINGS)
-            kinds.setdefault(kind, {}).setdefault(0 if natural else record.seeds[0], record)
+            kinds.setdefault(kind, {}).setdefault(0 if natural else record.seeds.split, record)
     return [dict(sorted(by_seed.items())) for by_seed in kinds.values()]
 
 
 def _split_plot(record: RunRecord, name: str) -> Plot:
-    split, seed = describe_split(record.config, load(record)), record.seeds[0]
+    split, seed = describe_split(record.config, load(record)), record.seeds.split
     sizes = split["sizes"]
     holders = counted(len(sizes), "party holds", "parties hold")
     counts = f"{holders} {min(sizes)} to {max(sizes)} of {sum(sizes)} rows"
@@ -101,7 +101,7 @@ def feature_section(setting: Setting, name: str, rows: int) -> Section | None:
         names = class_names(record, data.classes)
         figure = panel(embed(found), data.test_labels[sample], method.name, names)
         alt = f"t-SNE of the features of {len(sample)} test rows in {whose}, coloured by class."
-        plots.append(Plot(f"{name}-tsne-{slug(method.name)}", figure, alt, f"{whose}, seed {record.seeds[1]}"))
+        plots.append(Plot(f"{name}-tsne-{slug(method.name)}", figure, alt, f"{whose}, seed {record.seeds.training}"))
     if plots:
         some = f" of the first {SHOWN} of {classes} classes" if classes > SHOWN else ""
         text = (

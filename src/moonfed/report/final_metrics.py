@@ -9,15 +9,15 @@ from moonfed.training.metrics import METRIC_NAMES
 
 def metrics_table(setting: Setting, kind: str = "method") -> Table | None:
     """Table of the metrics by method; None where no trial has any, as in runs of earlier versions."""
-    values = {method.name: method.metrics for method in setting.methods}
+    values = {m.name: {k: m.independent(found) for k, found in m.metrics.items()} for m in setting.methods}
     known = [name for name in METRIC_NAMES if any(name in found for found in values.values())]
     if not known:
         return None
     rows = [
-        [method, *(f"{statistics.fmean(found[name].values()):.3f}" if name in found else "" for name in known)]
+        [method, *(f"{statistics.fmean(found[name]):.3f}" if name in found else "" for name in known)]
         for method, found in values.items()
     ]
-    note = f"Of the final models, on {setting.config.data.judged_on}; mean over the seeds."
+    note = f"Of the final models, on {setting.config.data.judged_on}; mean over the {setting.noun}s."
     records = [record for method in setting.methods for record in method.records]
     positive = next((record.evaluation["positive"] for record in records if "positive" in record.evaluation), None)
     note += "" if positive is None else f" AUC, sensitivity, specificity: the positive class is {positive}."

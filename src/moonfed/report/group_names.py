@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from moonfed.core.wording import counted
+from moonfed.data.partition import BETA_PARTITIONS
 
 Settings = dict[str, Any]
 ORDER = ("dataset", "partition", "beta", "parties", "model", "rounds", "epochs")  # the settings that are named first
-SKEWED = ("dirichlet", "dirichlet-pure", "quantity")  # splits that beta is about
 
 
 def describe(settings: Settings) -> str:
     """Describe a group by its data, split, rounds and network."""
-    skew = f" (beta {settings['beta']:g})" if settings["partition"] in SKEWED else ""
+    skew = f" (beta {settings['beta']:g})" if settings["partition"] in BETA_PARTITIONS else ""
     parties = counted(settings["parties"], "party", "parties")
     rounds, epochs = counted(settings["rounds"], "round"), counted(settings["epochs"], "local epoch")
     split = f"{settings['partition']} split{skew}"
@@ -61,7 +61,7 @@ def _rank(value: Any) -> tuple[int, float, str]:
 
 
 def _matters(key: str, settings: Settings) -> bool:
-    return key != "beta" or settings["partition"] in SKEWED
+    return key != "beta" or settings["partition"] in BETA_PARTITIONS
 
 
 def _words(key: str, settings: Settings) -> str:

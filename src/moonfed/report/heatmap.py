@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import write_bytes
+from moonfed.data.partition import BETA_PARTITIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +39,7 @@ def heatmap(split: dict[str, Any], width: float | None = None) -> "Figure":
     axes.set_yticks(range(0, classes, max(1, classes // 20)))
     _name_ticks(axes, split)
     seed = "" if split["partition"] == "natural" else f", split seed {split['seed']}"
-    skew = f", β = {split['beta']:g}" if split["partition"] in ("dirichlet", "dirichlet-pure", "quantity") else ""
+    skew = f", β = {split['beta']:g}" if split["partition"] in BETA_PARTITIONS else ""
     axes.set_title(f"{split['dataset']}, {split['partition']}{skew}{seed}", fontsize=10)
     if parties * classes <= 200 and parties <= 4.2 * inches:
         top = max(max(row) for row in counts)

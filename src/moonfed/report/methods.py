@@ -3,9 +3,10 @@
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from moonfed.experiments.statistics import (
@@ -15,15 +16,15 @@ from moonfed.experiments.statistics import (
     no_interval,
     paired,
     rounds_to,
+    unit_means,
     verdict,
 )
 from moonfed.report.group_names import describe, distinguishing, name_groups, sort_key
-from moonfed.storage.run_record import RunRecord
+from moonfed.storage.run_record import RunRecord, TrialSeeds
 from moonfed.training.accuracy import accuracy, accuracy_window, final_accuracy
 from moonfed.training.metrics import METRIC_NAMES
 from moonfed.training.records import RoundRecord
 
-Seeds = tuple[int, int]  # of the split and of the training
 DEFAULT_BASELINE = "fedavg"
 METRIC_TOPS = {"log_loss": math.inf, "brier": 2.0}  # the largest value of a metric, where it is not 1
 
@@ -46,7 +47,21 @@ class Method:
         return not any(record.finished for record in self.records)
 
     @cached_property
-    def rows(self) -> dict[Seeds, list[RoundRecord]]:
+    def unit(self) -> Callable[[TrialSeeds], int] | None:
+        """What of its seeds makes trials independent of each other: with several hold-outs, the hold-out."""
+        return attrgetter("holdout") if len({record.seeds.holdout for record in self.records}) > 1 else None
+
+    @property
+    def noun(self) -> str:
+        """The word for that: its numbers are means over seeds, or over hold-outs."""
+        return "seed" if self.unit is None else "hold-out"
+
+    def independent(self, values: Mapping[TrialSeeds, float]) -> list[float]:
+        """Values to take means, deviations and intervals of: one per seed, or per hold-out the mean over its seeds."""
+        return unit_means(values, self.unit)
+
+    @cached_property
+    def rows(self) -> dict[TrialSeeds, list[RoundRecord]]:
         """Round records of the trials that count."""
         counted = [r for r in self.records if r.finished or (self.partial and r.failure is None and r.rows)]
         shortest = min((len(r.rows) for r in counted), default=0) if self.partial else None
@@ -63,19 +78,19 @@ class Method:
         return f"accuracy ({accuracy_window(next(iter(self.rows.values()), []))})"
 
     @cached_property
-    def accuracy(self) -> dict[Seeds, float]:
+    def accuracy(self) -> dict[TrialSeeds, float]:
         """Accuracy by seed, as training.accuracy defines it."""
         return {seeds: value for seeds, rows in self.rows.items() if (value := accuracy(rows)) is not None}
 
     @cached_property
-    def final_accuracy(self) -> dict[Seeds, float]:
+    def final_accuracy(self) -> dict[TrialSeeds, float]:
         """Accuracy of the last evaluated round, by seed."""
         return {seeds: value for seeds, rows in self.rows.items() if (value := final_accuracy(rows)) is not None}
 
     @property
-    def metrics(self) -> dict[str, dict[Seeds, float]]:
+    def metrics(self) -> dict[str, dict[TrialSeeds, float]]:
         """Log loss, Brier score, calibration error and so on of the final models, by seed."""
-        found: dict[str, dict[Seeds, float]] = {name: {} for name in METRIC_NAMES}
+        found: dict[str, dict[TrialSeeds, float]] = {name: {} for name in METRIC_NAMES}
         for record in self.records:
             for name, values in found.items():
                 if (value := record.evaluation.get(name)) is not None:
@@ -90,7 +105,7 @@ class Method:
     @property
     def open_trials(self) -> list[str]:
         """How each trial ended that has failed or is not finished."""
-        return [f"{_seed_text(r.seeds)} {r.state}" for r in self.records if not r.finished]
+        return [f"{r.seeds.text} {r.state}" for r in self.records if not r.finished]
 
     @property
     def remarks(self) -> list[str]:
@@ -98,10 +113,12 @@ class Method:
         remarks = self.open_trials
         if self.partial and self.rows:
             remarks.append(f"numbers up to round {self.rounds} of {self.records[0].config.train.rounds}")
-        remarks += [
-            f"{_seed_text(r.seeds)} is also in {r.folder.as_posix()} and not counted twice" for r in self.duplicates
-        ]
-        return [*remarks, "one seed: no spread can be given"] if len(self.rows) == 1 else remarks
+        remarks += [f"{r.seeds.text} is also in {r.folder.as_posix()} and not counted twice" for r in self.duplicates]
+        return (
+            [*remarks, "one trial: no spread can be given" if self.unit else "one seed: no spread can be given"]
+            if len(self.rows) == 1
+            else remarks
+        )
 
     def mean(self, name: str, per_trial: bool = False) -> float | None:
         """Mean of a field over all rounds and seeds; per trial, divided by the number of trials in the stack."""
@@ -116,12 +133,12 @@ class Method:
         """The numbers of the method; accuracies are fractions."""
         return {
             "method": self.name,
-            "seeds": [training for _, training in self.rows],
+            "seeds": [seeds.training for seeds in self.rows],
             "rounds": self.rounds,
             "rounds_requested": self.records[0].config.train.rounds,
-            "accuracy": _over_seeds(self.accuracy),
-            "final_accuracy": _over_seeds(self.final_accuracy),
-            "metrics": {name: _over_seeds(values, METRIC_TOPS.get(name, 1.0)) for name, values in self.metrics.items()},
+            "accuracy": self._summary(self.accuracy),
+            "final_accuracy": self._summary(self.final_accuracy),
+            "metrics": {k: self._summary(values, METRIC_TOPS.get(k, 1.0)) for k, values in self.metrics.items()},
             "cost": {
                 "bytes_up_per_round": self.mean("bytes_up"),
                 "bytes_down_per_round": self.mean("bytes_down"),
@@ -131,6 +148,13 @@ class Method:
             "remarks": self.remarks,
             "folders": [str(record.folder) for record in self.records],
         }
+
+    def _summary(self, values: dict[TrialSeeds, float], top: float = 1.0) -> dict[str, Any]:
+        found = self.independent(values)
+        over = accuracy_interval(found, top) if found else None
+        ends = {"mean": None, "low": None, "high": None, "n": 0} if over is None else over._asdict()
+        why = None if over is None else no_interval(over, self.noun)
+        return ends | {"remark": why, "std": deviation(found), "by_seed": _by_seed(values)}
 
 
 @dataclass(frozen=True)
@@ -158,17 +182,22 @@ class Setting:
         return next((m for m in self.methods if m.name == wanted and m.rows), self.methods[0])
 
     def difference(self, method: Method) -> Interval | None:
-        """Difference in accuracy between a method and the baseline, paired by seed."""
+        """Difference in accuracy between a method and the baseline, paired by trial, with its interval over units."""
         if method is self.baseline or not method.as_long_as(self.baseline):
             return None
-        return paired(method.accuracy, self.baseline.accuracy)
+        return paired(method.accuracy, self.baseline.accuracy, method.unit or self.baseline.unit)
 
-    def rounds_to_baseline(self, method: Method) -> dict[Seeds, int | None]:
+    @property
+    def noun(self) -> str:
+        """The word for what means and intervals are over: seeds, or hold-outs if a method has several."""
+        return next((method.noun for method in self.methods if method.unit), "seed")
+
+    def rounds_to_baseline(self, method: Method) -> dict[TrialSeeds, int | None]:
         """By seed, the first round in which a method reaches the baseline's final accuracy."""
         targets = self.baseline.final_accuracy
         return {seeds: rounds_to(rows, targets[seeds]) for seeds, rows in method.rows.items() if seeds in targets}
 
-    def rounds_to(self, method: Method, target: float) -> dict[Seeds, int | None]:
+    def rounds_to(self, method: Method, target: float) -> dict[TrialSeeds, int | None]:
         """By seed, the first round in which a method reaches a given accuracy."""
         return {seeds: rounds_to(rows, target) for seeds, rows in method.rows.items()}
 
@@ -214,10 +243,13 @@ def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
 
 
 def shared_settings(record: RunRecord) -> dict[str, Any]:
-    """The settings that methods must share to be compared: all but the algorithm, the seeds and the machine."""
+    """The settings that methods must share to be compared: all but the algorithm, the seeds and the machine.
+
+    The seed of the hold-out is one of the seeds.
+    """
     values = record.config.model_dump(mode="json")
     flat = {name: value for section in ("data", "model", "train", "cohort") for name, value in values[section].items()}
-    del flat["partition_seed"]
+    del flat["partition_seed"], flat["holdout_seed"]
     return flat | {"precision": values["run"]["precision"]}
 
 
@@ -227,7 +259,7 @@ def algorithm_settings(record: RunRecord) -> dict[str, Any]:
 
 
 def _methods(records: Sequence[RunRecord]) -> list[Method]:
-    groups: dict[str, dict[Seeds, list[RunRecord]]] = {}
+    groups: dict[str, dict[TrialSeeds, list[RunRecord]]] = {}
     for record in records:
         group = groups.setdefault(_key([record.algorithm, algorithm_settings(record)]), {})
         group.setdefault(record.seeds, []).append(record)
@@ -256,17 +288,9 @@ def _key(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _seed_text(seeds: Seeds) -> str:
-    return f"seed {seeds[1]}" if seeds[0] == seeds[1] else f"seed {seeds[1]} on split {seeds[0]}"
-
-
-def _by_seed(values: dict[Seeds, Any]) -> list[dict[str, Any]]:
-    return [{"split": split, "seed": seed, "value": value} for (split, seed), value in values.items()]
-
-
-def _over_seeds(values: dict[Seeds, float], top: float = 1.0) -> dict[str, Any]:
-    found = list(values.values())
-    over = accuracy_interval(found, top) if found else None
-    ends = {"mean": None, "low": None, "high": None, "n": 0} if over is None else over._asdict()
-    why = None if over is None else no_interval(over)
-    return ends | {"remark": why, "std": deviation(found), "by_seed": _by_seed(values)}
+def _by_seed(values: dict[TrialSeeds, Any]) -> list[dict[str, Any]]:
+    several = len({seeds.holdout for seeds in values}) > 1
+    return [
+        {"split": at.split, "seed": at.training} | ({"holdout": at.holdout} if several else {}) | {"value": value}
+        for at, value in values.items()
+    ]

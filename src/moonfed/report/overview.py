@@ -34,8 +34,8 @@ def overview(settings: Sequence[Setting]) -> Section:
         for method in setting.methods:
             first = method.records[0]
             options = joined(f"{k} {_value_text(v)}" for k, v in algorithm_settings(first).items()) or "none"
-            seeds = joined(record.seeds[1] for record in method.records)
-            splits = joined(record.seeds[0] for record in method.records)
+            seeds = joined(record.seeds.training for record in method.records)
+            splits = joined(record.seeds.split for record in method.records)
             done = f"{sum(record.finished for record in method.records)} of {len(method.records)}"
             rows.append([*([setting.title] if several else []), method.name, options, seeds, splits, done])
     columns = [*(["group"] if several else []), "method", "options", "seeds", "split seeds", "finished"]
@@ -93,15 +93,28 @@ def all_settings(setting: Setting, name: str) -> list[Block]:
 def trials_table(setting: Setting, name: str) -> Table:
     """List every trial with its own numbers, including those left out of the means."""
     rows: list[list[str]] = []
+    several = any(method.unit for method in setting.methods)
     for method in setting.methods:
         for record in method.records:
             values = accuracy(record.rows), final_accuracy(record.rows)
             numbers = [EMPTY if value is None else f"{100 * value:.2f}" for value in values]
-            split, seed = record.seeds
+            split, seed, holdout = record.seeds
             place = record.folder.as_posix()
-            rows.append([method.name, str(seed), str(split), place, record.state, str(len(record.rows)), *numbers])
-    columns = ["method", "seed", "split seed", "folder", "state", "rounds", "accuracy, %", "final accuracy, %"]
-    return Table(name, "Trials", columns, rows, "lllllrrr")
+            rows.append(
+                [
+                    method.name,
+                    str(seed),
+                    str(split),
+                    *([str(holdout)] if several else []),
+                    place,
+                    record.state,
+                    str(len(record.rows)),
+                    *numbers,
+                ]
+            )
+    columns = ["method", "seed", "split seed", *(["hold-out seed"] if several else []), "folder", "state", "rounds"]
+    columns += ["accuracy, %", "final accuracy, %"]
+    return Table(name, "Trials", columns, rows, "l" * (len(columns) - 3) + "rrr")
 
 
 def _records(settings: Sequence[Setting]) -> list[RunRecord]:

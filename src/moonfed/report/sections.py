@@ -8,12 +8,14 @@ from moonfed.experiments.statistics import verdict
 from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Table
 from moonfed.report.cell_text import EMPTY, interval_text, mean_and_deviation, points, slug
 from moonfed.report.figures import Curve, Difference, colour, curves, differences
-from moonfed.report.methods import Method, Seeds, Setting
+from moonfed.report.methods import Method, Setting
+from moonfed.storage.run_record import TrialSeeds
 from moonfed.training.accuracy import rounds_averaged
 from moonfed.training.early_stopping import best_round
 from moonfed.training.records import RoundRecord
 
 BAND = "Lines are means over the seeds, bands reach from the lowest to the highest seed."
+HOLDOUT_NOTE = "A hold-out's value is the mean over its seeds; hold-outs share rows, which makes intervals too narrow."
 
 
 def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "method") -> Table:
@@ -25,16 +27,18 @@ def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "
     several = any(len(method.accuracy) > 1 for method in setting.methods)
     compared = len(setting.methods) > 1
     baseline = setting.baseline
-    columns = [kind, "seeds", f"{baseline.accuracy_label}, %"]
+    columns = [kind, f"{setting.noun}s", f"{baseline.accuracy_label}, %"]
     columns += ["95 % interval"] if several else []
     columns += [] if _last_round_alone(setting) else ["final accuracy, %"]
     columns += [f"difference to {baseline.name}, points"] if compared else []
     columns += ["verdict"] if compared and several else []
     rows: list[list[str]] = []
     for method in setting.methods:
-        row = [method.name, _seed_count(method), mean_and_deviation(method.accuracy.values())]
-        row += [interval_text(method.accuracy.values())] if several else []
-        row += [] if _last_round_alone(setting) else [mean_and_deviation(method.final_accuracy.values())]
+        values = method.independent(method.accuracy)
+        row = [method.name, trial_count(method), mean_and_deviation(values)]
+        row += [interval_text(values, method.noun)] if several else []
+        final = method.independent(method.final_accuracy)
+        row += [] if _last_round_alone(setting) else [mean_and_deviation(final)]
         row += _difference_cells(setting, method, several) if compared else []
         rows.append(row)
     align = "l" + "r" * (len(columns) - 1)
@@ -54,12 +58,16 @@ def _difference_cells(setting: Setting, method: Method, several: bool) -> list[s
     gap = setting.difference(method)
     if gap is None:
         return [EMPTY] * (2 if several else 1)
-    pairs = f", {counted(gap.n, 'pair')}" if gap.n == 2 or gap.n != len(setting.baseline.rows) else ""
+    usual = len(setting.baseline.independent(setting.baseline.accuracy))
+    pairs = f", {counted(gap.n, 'pair')}" if gap.n == 2 or gap.n != usual else ""
     return [points(gap) + pairs, *([verdict(gap)] if several else [])]
 
 
-def _seed_count(method: Method) -> str:
+def trial_count(method: Method) -> str:
+    """How many of a method's seeds have finished, or how many hold-outs with how many trials."""
     text = f"{len(method.rows)} of {len(method.records)}"
+    if method.unit:
+        text = f"{len({seeds.holdout for seeds in method.rows})} ({text} trials)"
     if method.partial and method.rows:
         text += f", round {method.rounds} of {method.records[0].config.train.rounds}"
     return text
@@ -67,7 +75,9 @@ def _seed_count(method: Method) -> str:
 
 def best_rows(setting: Setting) -> frozenset[int]:
     """The row with the highest mean accuracy, where there are several."""
-    means = {place: statistics.fmean(m.accuracy.values()) for place, m in enumerate(setting.methods) if m.accuracy}
+    means = {
+        place: statistics.fmean(m.independent(m.accuracy)) for place, m in enumerate(setting.methods) if m.accuracy
+    }
     return frozenset({max(means, key=lambda place: means[place])}) if len(means) > 1 else frozenset()
 
 
@@ -75,14 +85,25 @@ def _accuracy_note(setting: Setting, compared: bool) -> str:
     data = setting.config.data
     note = f"Accuracy: {_window(setting.baseline)}, on {data.judged_on}. "
     note += "" if _last_round_alone(setting) else "Final accuracy: the last round alone. "
-    note += "± is the standard deviation over the seeds (n - 1)."
-    if compared:
-        note += (
-            " Differences are paired by seed. Intervals are Student's t over the seeds; those of accuracies are cut to "
-        )
-        note += "0 to 100 % and need three seeds."
+    note += _spread_note(setting.noun, compared)
     if any(r.config.algorithm.name == "solo" for m in setting.methods for r in m.records):
         note += " solo: the mean over the parties' own models."
+    return note
+
+
+def paired_by(noun: str) -> str:
+    """Say in which seeds the trials of a pair agree."""
+    return "hold-out and seed" if noun == "hold-out" else "seed"
+
+
+def _spread_note(noun: str, compared: bool) -> str:
+    """Say what deviations, differences and intervals are over: seeds or hold-outs."""
+    note = f"± is the standard deviation over the {noun}s (n - 1)."
+    if noun == "hold-out":
+        note += f" {HOLDOUT_NOTE}"
+    if compared:
+        note += f" Differences are paired by {paired_by(noun)}. Intervals are Student's t over the {noun}s; those of "
+        note += f"accuracies are cut to 0 to 100 % and need three {noun}s."
     return note
 
 
@@ -121,7 +142,7 @@ def difference_plot(setting: Setting, name: str) -> PlotGrid | None:
         return None
     baseline = setting.baseline.name
     alt = f"Differences to {baseline} in points: " + ", ".join(f"{gap.label} {points(gap.interval)}" for gap in gaps)
-    caption = f"Difference in accuracy to {baseline}, paired by seed; lines are 95 % t-intervals."
+    caption = f"Difference in accuracy to {baseline}, paired by {paired_by(setting.noun)}; lines are 95 % t-intervals."
     if any(gap.interval.low is None for gap in gaps):
         caption += " A dot without a line is a single pair."
     return PlotGrid([Plot(f"{name}-differences", differences(gaps, baseline), alt, caption)])
@@ -243,13 +264,13 @@ def _failed_note(setting: Setting) -> str:
     return " Dotted lines that end in a cross are trials that failed or were stopped." if some else ""
 
 
-def _mean_if_all(found: Mapping[Seeds, int | None]) -> float | None:
+def _mean_if_all(found: Mapping[TrialSeeds, int | None]) -> float | None:
     """The mean, if every seed has reached the target."""
     reached = [n for n in found.values() if n is not None]
     return statistics.fmean(reached) if reached and len(reached) == len(found) else None
 
 
-def _rounds_text(found: Mapping[Seeds, int | None]) -> str:
+def _rounds_text(found: Mapping[TrialSeeds, int | None]) -> str:
     mean = _mean_if_all(found)
     if mean is not None:
         by_seed = ", ".join(str(n) for n in found.values())

@@ -9,7 +9,15 @@ from moonfed.report.cell_text import EMPTY, interval_text, joined, mean_and_devi
 from moonfed.report.figures import colour
 from moonfed.report.group_names import distinguishing, shared_words
 from moonfed.report.methods import Setting, shared_settings
-from moonfed.report.sections import accuracy_table, best_rows, difference_plot, remarks
+from moonfed.report.sections import (
+    HOLDOUT_NOTE,
+    accuracy_table,
+    best_rows,
+    difference_plot,
+    paired_by,
+    remarks,
+    trial_count,
+)
 
 MAX_REMARKS = 8
 
@@ -32,6 +40,7 @@ def opening(setting: Setting, name: str, plotted: bool = True) -> list[Block]:
 def summary_table(settings: Sequence[Setting], anchors: Mapping[str, str]) -> Table:
     """Accuracy, interval, number of seeds and difference to the reference, by group and method."""
     compared = any(len(setting.methods) > 1 for setting in settings)
+    units = " or ".join(dict.fromkeys(f"{setting.noun}s" for setting in settings))
     rows: list[list[str]] = []
     colours: list[str] = []
     bold: set[int] = set()
@@ -39,21 +48,22 @@ def summary_table(settings: Sequence[Setting], anchors: Mapping[str, str]) -> Ta
         bold |= {len(rows) + place for place in best_rows(setting)}
         for place, method in enumerate(setting.methods):
             done, trials = len(method.rows), len(method.records)
-            values = method.accuracy.values()
+            values = method.independent(method.accuracy)
             seeds = str(done) if done == trials else f"{done} of {trials}"
-            cells = [mean_and_deviation(values), interval_text(values), seeds]
+            seeds = trial_count(method) if method.unit else seeds
+            cells = [mean_and_deviation(values), interval_text(values, method.noun), seeds]
             gap = setting.difference(method)
             if compared:
                 reference = "reference" if method is setting.baseline and len(setting.methods) > 1 else EMPTY
                 cells += [reference, EMPTY] if gap is None else [points(gap), verdict(gap)]
             rows.append([setting.title, method.name, *cells])
             colours.append(colour(place))
-    columns = ["group", "method", "accuracy, %", "95 % interval", "seeds"]
+    columns = ["group", "method", "accuracy, %", "95 % interval", units]
     columns += [f"difference to {_reference(settings)}, points", "verdict"] if compared else []
     align = "llrrr" + ("rl" if compared else "")
     caption = " and ".join(dict.fromkeys(s.config.data.judged for s in settings)).capitalize() + " accuracy by method"
     return Table(
-        "summary", caption, columns, rows, align, colours, _note(compared), frozenset(bold), True, dict(anchors)
+        "summary", caption, columns, rows, align, colours, _note(compared, units), frozenset(bold), True, dict(anchors)
     )
 
 
@@ -63,13 +73,15 @@ def _reference(settings: Sequence[Setting]) -> str:
     return names.pop() if len(names) == 1 else "the reference"
 
 
-def _note(compared: bool) -> str:
+def _note(compared: bool, units: str) -> str:
     note = (
         "Accuracy: mean over the last quarter of the evaluated rounds, at most ten. ± is the standard deviation over "
-        "the seeds (n - 1). Intervals are Student's t over the seeds; those of accuracies are cut to 0 to 100 % and "
-        "need three seeds."
+        f"the {units} (n - 1). Intervals are Student's t over the {units}; those of accuracies are cut to 0 to 100 % "
+        f"and need three {units}."
     )
-    return f"{note} Differences are paired by seed, with their 95 % intervals." if compared else note
+    note += "" if units == "seeds" else f" {HOLDOUT_NOTE}"
+    pairs = paired_by("seed" if units == "seeds" else "hold-out")
+    return f"{note} Differences are paired by {pairs}, with their 95 % intervals." if compared else note
 
 
 def _what_differs(settings: Sequence[Setting]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import parse_lines, read_json, read_log, read_tensors, short
@@ -19,6 +19,20 @@ from moonfed.training.registry import full_name
 
 STOPPED = "stopped early"  # the state of a run that early stopping has ended
 PARTY_KEYS = {"training_rows", "test_rows", "accuracy"}  # what an evaluation says of every named party
+
+
+class TrialSeeds(NamedTuple):
+    """The seeds of a trial: of the split, of the training and of the hold-out; trials that agree in all are paired."""
+
+    split: int
+    training: int
+    holdout: int = 0
+
+    @property
+    def text(self) -> str:
+        """The seeds in words; the usual hold-out, 0, is not named."""
+        text = f"seed {self.training}" + ("" if self.split == self.training else f" on split {self.split}")
+        return f"{text}, hold-out {self.holdout}" if self.holdout else text
 
 
 @dataclass(frozen=True)
@@ -59,10 +73,10 @@ class RunRecord:
         return full_name(self.config.algorithm.name, self.config.algorithm.server)
 
     @property
-    def seeds(self) -> tuple[int, int]:
-        """The seed of the split and the seed of the training: trials that agree in both are paired."""
-        split = self.config.data.partition_seed
-        return (self.config.run.seed if split is None else split, self.config.run.seed)
+    def seeds(self) -> TrialSeeds:
+        """The seeds of the split, the training and the hold-out."""
+        data, seed = self.config.data, self.config.run.seed
+        return TrialSeeds(seed if data.partition_seed is None else data.partition_seed, seed, data.holdout_seed)
 
     @property
     def finished(self) -> bool:

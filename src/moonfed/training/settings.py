@@ -40,7 +40,7 @@ class DataSettings(Section):
     partition: str = Field(
         "auto",
         description=f"how rows are split: {', '.join(PARTITIONS)}; auto: natural if the data names its parties, else "
-        "dirichlet",
+        "dirichlet; feature-skew: parties differ in their inputs instead of their classes",
     )
     parties: Count = Field(10, description="number of parties")
     beta: Annotated[float, Field(le=MAX_NUMBER)] = Field(

@@ -144,6 +144,12 @@ def split_rows(config: ResolvedConfig, data: Dataset) -> list[Rows]:
         )
     floor = 1 if settings.partition == "natural" else settings.floor
     split = Split(settings.parties, settings.beta, settings.classes_per_party, floor, settings.partition_seed, party)
+    if settings.partition == "feature-skew":
+        if data.words:
+            raise UserError(
+                f"feature-skew needs inputs that are numbers, {data.name} has texts; use another --partition"
+            )
+        split = split._replace(inputs=data.inputs.cpu().numpy())
     return partition(settings.partition, labels, split)
 
 

@@ -72,8 +72,9 @@ def assemble(rows: RawRows, path: str, options: ReaderOptions, shared: Encoding 
         train.kind, options.label, options.party, options.text, classes, parties, train.schema, fit(train, options)
     )
     data = build_dataset(dataset_name(path), train, test, encoding)
-    skipped = skipped_record(whole, None if is_held_out(rows, options) else test)
-    return replace(data, encoding=encoding.as_json(), source={"path": path, "kind": train.kind, "skipped": skipped})
+    held_out = is_held_out(rows, options)
+    source = {"path": path, "kind": train.kind, "skipped": skipped_record(whole, None if held_out else test)}
+    return replace(data, encoding=encoding.as_json(), source=source, held_out=held_out)
 
 
 def _check_names(source: str, names: tuple[str, ...]) -> None:
