@@ -95,7 +95,7 @@ def test_an_unknown_keyword_gets_the_suggestion_that_fits(typed: str, meant: str
             r"mu is .*; give it to one of them, \[moonfed.fedprox\(mu=2\), ...\]",
         ),
         (lambda: COMPARE(["moon"], name="x"), "no setting name; use algorithms='x'"),
-        (lambda: partition(Y, kind="foo"), 'no kind "foo"; known: dirichlet, dirichlet-pure, iid'),
+        (lambda: partition(Y, kind="foo"), 'no kind "foo"; known: dirichlet, dirichlet-pure, feature-skew, iid'),
         (lambda: partition(Y, seed=-1), "seed needs a value >= 0, got -1"),
         (lambda: partition(Y, beta=-1), r"dirichlet needs beta > 0, got -1.0; use kind iid for an even split"),
         (

@@ -22,14 +22,6 @@ Out = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
-HoldoutSeeds = Annotated[
-    str | None,
-    typer.Option(
-        "--holdout-seeds",
-        help="seeds of several hold-outs of your own data, 0-4: every one is trained with every seed "
-        "(default: one hold-out, --holdout-seed)",
-    ),
-]
 MAX_CONFIG_BYTES = 30_000
 TABLES = {"compare": "moonfed compare", "federation": "moonfed federate (or federation start)"}
 PANELS = {
@@ -41,6 +33,16 @@ PANELS = {
     "run": "How it is run",
     "federation": "Waiting and refusing",
 }
+HoldoutSeeds = Annotated[
+    str | None,
+    typer.Option(
+        "--holdout-seeds",
+        help="seeds of several hold-outs of your own data, 0-4: every one is trained with every seed "
+        "(default: one hold-out, --holdout-seed)",
+        rich_help_panel=PANELS["data"],
+        metavar="VALUE",
+    ),
+]
 
 
 class Several(NamedTuple):

@@ -56,7 +56,7 @@ class DataSettings(Section):
     )
     monitor: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         None,
-        description="fraction of each party's training rows set aside for early stopping and calibration (default "
+        description="fraction of each party's training rows set aside for early stopping and calibration (default: "
         f"{DEFAULT_MONITOR:g} with --patience or --calibrate, else 0)",
     )
     path: str | None = Field(
@@ -152,8 +152,8 @@ class TrainSettings(Section):
     rounds: Annotated[int, Field(ge=1, le=100_000)] = Field(20, description="communication rounds")
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None,
-        description=f"local epochs per round (default {DEFAULT_EPOCHS}; your own tables: about ten steps per class and "
-        f"party, 5 to 30 epochs (1 with batches below 8), at least {DEFAULT_EPOCHS} with a simulated label skew)",
+        description=f"local epochs per round (default: {DEFAULT_EPOCHS}; your own tables: about ten steps per class "
+        f"and party, 5 to 30 epochs (1 with batches below 8), at least {DEFAULT_EPOCHS} with a simulated label skew)",
     )
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
     optimizer: Literal["sgd", "adamw"] = Field(
@@ -165,12 +165,12 @@ class TrainSettings(Section):
     lr_schedule: Literal["constant", "cosine", "linear"] | None = Field(
         None,
         description="learning rate by round: constant; cosine and linear fall from --lr towards 0 over all rounds "
-        f"(default {DEFAULT_LR_SCHEDULE}; your own tables: cosine)",
+        f"(default: {DEFAULT_LR_SCHEDULE}; your own tables: cosine)",
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="momentum of local SGD; adamw has its own")
     weight_decay: NonNegative | None = Field(
         None,
-        description=f"weight decay on every parameter, decoupled with adamw (default {DEFAULT_WEIGHT_DECAY:g}; your "
+        description=f"weight decay on every parameter, decoupled with adamw (default: {DEFAULT_WEIGHT_DECAY:g}; your "
         "own tables: 1 / rows, at most 0.01)",
     )
     max_grad_norm: NonNegative = Field(0.0, description="clip gradients to this norm before each step; 0: never")
