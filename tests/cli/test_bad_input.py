@@ -27,6 +27,8 @@ OUT_OF_RANGE = {
     "momentum": ("-0.1", "1", "1.5"),
     "weight_decay": ("-1e-9", "1e+39"),
     "max_grad_norm": ("-1e-9", "1e+39"),
+    "monitor": ("-0.1", "1", "1.5"),
+    "patience": ("-1", "100001"),
     "fraction": ("0", "-0.5", "1.01"),
     "stragglers": ("-0.1", "1.1"),
     "seed": ("-1", str(2**32)),

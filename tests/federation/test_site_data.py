@@ -61,7 +61,7 @@ class World:
 
     def config(self, rounds: int = 2, **data: Any) -> Config:
         held = {"path": str(self.union), "label": "kind", "party": "site", "test": str(self.test)}
-        train = {"rounds": rounds, "epochs": 1, "batch": 5}
+        train = {"rounds": rounds, "epochs": 1, "batch": 5, "lr_schedule": "constant"}
         return make_config({"data": held | data, "train": train, "run": {"engine": "sequential"}})
 
     def federate(self, transport: InProcessTransport | None = None, resume: bool = False, rounds: int = 2) -> Any:
@@ -84,7 +84,7 @@ def test_sites_train_with_the_defaults_that_a_simulation_of_their_rows_has(tmp_p
     """Not with those of the reference rows, of which there are fewer here."""
     world = World(tmp_path)
     config = world.config()
-    train = config.train.model_copy(update={"epochs": None, "weight_decay": None})
+    train = config.train.model_copy(update={"epochs": None, "weight_decay": None, "lr_schedule": None})
     few = people(world.path / "few.csv", 18)
     asked = config.model_copy(update={"train": train})
     reference = asked.model_copy(update={"data": config.data.model_copy(update={"path": str(few)})})

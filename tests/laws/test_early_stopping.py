@@ -10,7 +10,7 @@ import torch
 from commands import CRASHED, SMALL, Attempt, bits, moonfed, refused, rows
 from federations import weights
 from user_rows import write_csv
-from worlds import gap, ready, run, run_one, same_bits, settings, some_digits, trained
+from worlds import context_for, gap, ready, run, run_one, same_bits, settings, some_digits, trained
 
 from moonfed import fit
 from moonfed.core.errors import UserError
@@ -21,6 +21,7 @@ from moonfed.storage.run_record import read_run
 from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.config import make_config
 from moonfed.training.early_stopping import best_round
+from moonfed.training.final_evaluation import final_evaluation
 from moonfed.training.resolve import resolve
 from moonfed.training.trial import split_rows
 from moonfed.training.validation_rows import divide_rows
@@ -159,6 +160,16 @@ def test_a_comparison_whose_trials_stop_at_different_rounds_is_read_from_the_bes
     assert found[0]["difference"]["n"] == 3
 
 
+def test_a_run_that_may_stop_early_is_not_continued_with_other_rounds_or_evaluations(place: Path) -> None:
+    """Both decide which model is kept: an uninterrupted run with the new values might keep another."""
+    write_noise(place)
+    assert moonfed("run", *NOISE, *FAST, "--rounds", "2", "--out", "run").code == 0
+    for other in (["--rounds", "4"], ["--rounds", "2", "--evaluate-every", "2"]):
+        answer = moonfed("run", *NOISE, *FAST, *other, "--out", "run", "--resume")
+        assert answer.code == 2
+        assert "(--patience depends on which rounds are evaluated)" in answer.err
+
+
 def test_a_crash_at_any_commit_of_trials_that_stop_early_costs_nothing(place: Path) -> None:
     write_noise(place)
     asked = ["compare", "fedavg", "--seeds", "0,1", *NOISE, *FAST, "--threads", "1", "--out"]
@@ -210,6 +221,9 @@ def test_what_does_not_fit_early_stopping_is_refused_in_one_line(place: Path) ->
     assert "--patience needs one global model, solo trains one per party" in refused(
         moonfed("run", *SMALL, "--patience", "3", "--algorithm", "solo")
     )
+    assert "--monitor needs one global model, solo trains one per party" in refused(
+        moonfed("run", *SMALL, "--monitor", "0.2", "--algorithm", "solo")
+    )
     assert "--patience needs training rows set aside" in refused(
         moonfed("run", *SMALL, "--patience", "3", "--monitor", "0")
     )
@@ -226,3 +240,13 @@ def test_the_fraction_set_aside_follows_from_what_needs_it() -> None:
     assert make_config({"train": {"patience": 1}}).data.monitor == 0.1
     assert make_config({"train": {"calibrate": True}}).data.monitor == 0.1
     assert make_config({"train": {"patience": 1}, "data": {"monitor": 0.3}}).data.monitor == 0.3
+
+
+def test_where_the_parties_are_other_machines_a_final_model_is_described_without_their_rows() -> None:
+    data = replace(some_digits(), party=torch.arange(160) % 2, party_names=("a", "b"), test_party=torch.arange(60) % 2)
+    config = settings("fedavg", data__partition="natural", data__parties=2, train__rounds=1)
+    (trial,), _ = trained(config, data=data)
+    elsewhere = replace(trial, spec=replace(trial.spec, parts=[]))
+    context = context_for(config, "sequential", data)
+    assert set(final_evaluation(trial, context)["by_party"]) == {"a", "b"}
+    assert "by_party" not in final_evaluation(elsewhere, context)

@@ -106,3 +106,13 @@ def test_a_run_folder_holds_the_settings_that_were_used(place: Path) -> None:
     assert moonfed("run", *QUICK, "--rounds", "1", "--out", "digits").code == 0
     train = json.loads((place / "digits" / "config.json").read_text())["config"]["train"]
     assert train["weight_decay"] == 1e-5
+
+
+def test_a_comparison_on_user_data_has_one_folder_whatever_its_rounds(place: Path) -> None:
+    write_images(place / "images", each=20)
+    words = ["compare", "moon", "fedavg", "--data", "images", "--seeds", "0", "--epochs", "1", "--model", "mlp"]
+    assert moonfed(*words, "--rounds", "1").code == 0
+    longer = moonfed(*words, "--rounds", "2", "--resume")
+    assert longer.code == 0
+    assert "resumed after round 1 of 2" in longer.out + longer.err
+    assert len(list((place / "runs").iterdir())) == 1

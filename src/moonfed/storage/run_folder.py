@@ -270,6 +270,8 @@ def differences(recorded: dict[str, Any], config: Config) -> str:
 
 def _hint(name: str, before: Any, config: Config) -> str:
     """Say what to do about a difference, where that is known."""
+    if name in ("rounds", "evaluate_every") and config.train.patience:
+        return " (--patience depends on which rounds are evaluated)"
     if name == "rounds":
         return f" (--lr-schedule {config.train.lr_schedule} depends on the number of rounds)"
     if name == "precision" and before == "bf16":

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -39,8 +40,14 @@ class Config(Section):
 
     @property
     def free(self) -> dict[str, set[str]]:
-        """What may change when a run is continued; a schedule that falls over all rounds needs their number."""
-        return FREE if self.train.lr_schedule == "constant" else FREE | {"train": FREE["train"] - {"rounds"}}
+        """What may change when a run is continued.
+
+        A schedule that falls over all rounds needs their number. Early stopping depends on which rounds are evaluated,
+        and the last always is. A schedule that is not yet decided changes no name of a folder.
+        """
+        fixed: set[str] = set() if self.train.lr_schedule in ("constant", None) else {"rounds"}
+        fixed |= {"rounds", "evaluate_every"} if self.train.patience else set()
+        return {section: names - fixed for section, names in FREE.items()}
 
     @property
     def identity(self) -> str:
@@ -51,7 +58,7 @@ class Config(Section):
                 del values[section][name]
         for section, names in NEWER.items():
             for name, unchanged in names.items():
-                if values[section][name] == unchanged:
+                if values[section][name] in (unchanged, None):
                     del values[section][name]
         if self.data.path is None:  # runs on data sets of the catalog keep their identity
             for name in OWN:
@@ -109,6 +116,12 @@ def make_config(values: Mapping[str, Any]) -> Config:
     return config.model_copy(update={"algorithm": algorithm, "train": train, "data": data})
 
 
+def _choices(annotation: Any) -> list[str]:
+    """List the words that a setting may have; where it may also be left open, None is not one of them."""
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return [str(word) for kind in kinds for word in get_args(kind) or (kind,)]
+
+
 def section_flags() -> set[str]:
     """List the flags of all sections, which a rule's setting must not take."""
     return {
@@ -141,7 +154,7 @@ def _first(error: ValidationError) -> UserError:
             return UserError(f"{section}.{name} needs a value {sign} {context[key]}, got {got}; set it with {flag}")
     field = SECTIONS[section].model_fields[name]
     if first["type"] == "literal_error":
-        return unknown(f"{section}.{name}", str(got), [str(v) for v in get_args(field.annotation)])
+        return unknown(f"{section}.{name}", str(got), _choices(field.annotation))
     needs = {
         "int_parsing": "a whole number",
         "int_from_float": "a whole number",

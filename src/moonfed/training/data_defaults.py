@@ -60,10 +60,11 @@ def table_weight_decay(rows: int) -> float:
 def settle_monitor(data: DataSettings, train: TrainSettings, preset: Preset) -> DataSettings:
     """Fill in the fraction of rows that is set aside, or refuse early stopping and calibration without such rows."""
     flag = "--patience" if train.patience else "--calibrate" if train.calibrate else None
+    asked = flag or ("--monitor" if data.monitor else None)
+    if asked and preset.personal:
+        raise UserError(f"{asked} needs one global model, {preset.name} trains one per party; omit {asked}")
     if flag is None:
         return data.model_copy(update={"monitor": data.monitor or 0.0})
-    if preset.personal:
-        raise UserError(f"{flag} needs one global model, {preset.name} trains one per party; omit {flag}")
     if data.monitor == 0:
         raise UserError(f"{flag} needs training rows set aside; omit --monitor 0, or use --monitor {DEFAULT_MONITOR}")
     return data.model_copy(update={"monitor": data.monitor or DEFAULT_MONITOR})

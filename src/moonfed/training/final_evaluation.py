@@ -92,8 +92,9 @@ def _by_party(
     trial: Trial, data: Dataset, scores: Sequence[Score], probabilities: Sequence[Probabilities]
 ) -> dict[str, Any]:
     """Describe each party that the data names: its rows, and how good its model is on its own evaluation rows."""
-    if trial.config.data.partition != "natural" or data.party is None or data.test_party is None:
-        return {}
+    natural = trial.config.data.partition == "natural"
+    if not (natural and trial.spec.parts) or data.party is None or data.test_party is None:
+        return {}  # also where the parties are other machines, whose rows are not here
     trained = torch.as_tensor(np.concatenate(list(trial.spec.parts))).to(data.party.device)
     training_rows = numbers(torch.bincount(data.party[trained], minlength=len(data.party_names)))
     owner, labels = data.test_party.cpu().numpy(), data.test_labels.cpu().numpy()
