@@ -271,7 +271,8 @@ def test_real_processes_with_their_own_rows_compute_what_one_table_gives(tmp_pat
     for name in NAMES:
         world.join(name, data=str(tmp_path / f"{name}.csv"), label="sort", threads=1)
     data = ("--data", world.union, "--label", "kind", "--party", "site", "--test", world.test)
-    words = (*data, "--rounds", "2", "--epochs", "1", "--batch", "5", "--threads", "1", "--out", tmp_path / "run")
+    fixed = ("--epochs", "1", "--batch", "5", "--lr-schedule", "constant")
+    words = (*data, "--rounds", "2", *fixed, "--threads", "1", "--out", tmp_path / "run")
     sites = [Attempt("site", "join", tmp_path / name) for name in NAMES]
     answer = Attempt("federation", "start", world.coordinator.path, "--listen", "127.0.0.1", *words).end(180)
     assert answer.code == 0, answer
