@@ -30,7 +30,8 @@ METHODS = ("moon", "fedavg")
 SEEDS, FEW_SEEDS = range(5), range(3)  # each is the seed of the hold-out and of the trial
 EXPENSIVE = {"attrition", "contraception", "churn", "olive", "digits_columns", "affairs", "mortgages"}
 COLUMNS = (
-    *("rows, classes, parties", "seeds", "epochs", "logistic regression, %", "MOON, points", "FedAvg, points"),
+    *("rows, classes, parties", "seeds", "epochs", "largest class, %", "logistic regression, %"),
+    *("MOON, points", "FedAvg, points"),
     *("log loss: regression, MOON, FedAvg", "test loss above its minimum, %"),
 )
 
@@ -77,6 +78,7 @@ def measure(path: Path, table: Table, seed: int, split: str) -> dict[str, Any]:
         "test_rows": len(test_y),
         "classes": data.classes,
         "parties": len(data.party_names) or 10,
+        "largest_class": float(data.test_labels.bincount().max()) / len(test_y),
         "logistic": {"accuracy": pooled.score(test_x, test_y), "log_loss": losses},
     }
     asked: Any = read | ({} if table.party else {"partition": split})
@@ -119,7 +121,9 @@ def line(table: Table, split: str, found: dict[int, Any]) -> str:
         trials = [one[method] for one in found.values()]
         losses.append(statistics.fmean(trial["log_loss"] for trial in trials))
         rises.append(statistics.fmean(trial["test_losses"][-1] / min(trial["test_losses"]) - 1 for trial in trials))
-    cells = [name, size, str(len(found)), str(first[METHODS[0]]["epochs"]), f"{100 * logistic:.1f}", *gaps]
+    largest = statistics.fmean(one["largest_class"] for one in found.values())
+    cells = [name, size, str(len(found)), str(first[METHODS[0]]["epochs"]), f"{100 * largest:.1f}"]
+    cells += [f"{100 * logistic:.1f}", *gaps]
     cells += [", ".join(f"{loss:.3f}" for loss in losses), f"{100 * max(rises):.0f}"]
     return f"| {' | '.join(cells)} |"
 
@@ -127,9 +131,15 @@ def line(table: Table, split: str, found: dict[int, Any]) -> str:
 def points(gap: Interval | None) -> str:
     """Write a difference with its 95 % interval, in points."""
     assert gap is not None
-    if gap.low is None or gap.high is None:
-        return f"{100 * gap.mean:+.1f}"
-    return f"{100 * gap.mean:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+    if gap.low is None or gap.high is None or gap.low == gap.high:
+        return signed(gap.mean)
+    return f"{signed(gap.mean)} ({signed(gap.low)} to {signed(gap.high)})"
+
+
+def signed(fraction: float) -> str:
+    """Write a fraction in points with its sign; zero has none."""
+    text = f"{100 * fraction:+.1f}"
+    return "0.0" if float(text) == 0 else text
 
 
 if __name__ == "__main__":
