@@ -22,8 +22,19 @@ def introduction(settings: Sequence[Setting]) -> str:
     judged = " or ".join(dict.fromkeys(setting.config.data.judged_on for setting in settings))
     return (
         f"{counted(len(records), 'trial')} of {counted(len(methods), 'method')} on {data}, {state}. "
-        f"Accuracies are on {judged}, averaged over the last rounds; the best round is never selected."
+        f"Accuracies are on {judged}, {_rounds_behind(settings)}."
     )
+
+
+def _rounds_behind(settings: Sequence[Setting]) -> str:
+    """Say which rounds are behind the accuracies; groups with early stopping keep the best round."""
+    stopping = sum(setting.config.train.patience > 0 for setting in settings)
+    if not stopping:
+        return "averaged over the last rounds; the best round is never selected"
+    kept = "of the best round, which is selected by the loss on training rows set aside (--patience)"
+    if stopping == len(settings):
+        return kept
+    return f"in {stopping} of {counted(len(settings), 'group')} {kept}, in the others averaged over the last rounds"
 
 
 def overview(settings: Sequence[Setting]) -> Section:

@@ -18,8 +18,10 @@ from moonfed.report.sections import (
     remarks,
     trial_count,
 )
+from moonfed.training.accuracy import accuracy_window
 
 MAX_REMARKS = 8
+MAX_NAMED_GROUPS = 3  # beyond which groups are counted instead of named
 
 
 def summary_section(settings: Sequence[Setting], names: Sequence[str], anchors: Mapping[str, str]) -> Section:
@@ -62,9 +64,8 @@ def summary_table(settings: Sequence[Setting], anchors: Mapping[str, str]) -> Ta
     columns += [f"difference to {_reference(settings)}, points", "verdict"] if compared else []
     align = "llrrr" + ("rl" if compared else "")
     caption = " and ".join(dict.fromkeys(s.config.data.judged for s in settings)).capitalize() + " accuracy by method"
-    return Table(
-        "summary", caption, columns, rows, align, colours, _note(compared, units), frozenset(bold), True, dict(anchors)
-    )
+    note = _note(settings, compared, units)
+    return Table("summary", caption, columns, rows, align, colours, note, frozenset(bold), True, dict(anchors))
 
 
 def _reference(settings: Sequence[Setting]) -> str:
@@ -73,15 +74,28 @@ def _reference(settings: Sequence[Setting]) -> str:
     return names.pop() if len(names) == 1 else "the reference"
 
 
-def _note(compared: bool, units: str) -> str:
+def _note(settings: Sequence[Setting], compared: bool, units: str) -> str:
     note = (
-        "Accuracy: mean over the last quarter of the evaluated rounds, at most ten. ± is the standard deviation over "
-        f"the {units} (n - 1). Intervals are Student's t over the {units}; those of accuracies are cut to 0 to 100 % "
-        f"and need three {units}."
+        f"Accuracy: {_windows(settings)}. ± is the standard deviation over the {units} (n - 1). Intervals are "
+        f"Student's t over the {units}; those of accuracies are cut to 0 to 100 % and need three {units}."
     )
     note += "" if units == "seeds" else f" {HOLDOUT_NOTE}"
     pairs = paired_by("seed" if units == "seeds" else "hold-out")
     return f"{note} Differences are paired by {pairs}, with their 95 % intervals." if compared else note
+
+
+def _windows(settings: Sequence[Setting]) -> str:
+    """Name the rounds behind the accuracies, by group where groups differ in them."""
+    titles: dict[str, list[str]] = {}
+    for setting in settings:
+        window = accuracy_window(next(iter(setting.baseline.rows.values()), []))
+        titles.setdefault(window, []).append(setting.title)
+    if len(titles) == 1:
+        return next(iter(titles))
+    return "; ".join(
+        f"{window} ({', '.join(found) if len(found) <= MAX_NAMED_GROUPS else counted(len(found), 'group')})"
+        for window, found in titles.items()
+    )
 
 
 def _what_differs(settings: Sequence[Setting]) -> str:
