@@ -57,3 +57,31 @@ def test_groups_with_and_without_patience_are_distinguished(kept, plain, place):
     first, second = (group["title"] for group in moonfed("report", kept, plain, "--json").value["settings"])
     windows = {"digits": "mean of the last 2 rounds", "people": "best round"}
     assert f"Accuracy: {windows[first]} ({first}); {windows[second]} ({second}). ±" in page
+
+
+def test_a_page_of_several_hold_outs_does_not_call_them_seeds(kept, place):
+    page = page_of(kept)
+    assert "Lines are means over the trials, bands reach from the lowest to the highest trial." in page
+    assert "predicted correctly, mean over the hold-outs." in page
+    assert "(column), in %, mean over the hold-outs." in page
+    assert "own test rows; mean over the hold-outs." in page
+    assert "by trial, and the mean over the trials; empty if a trial never reaches it." in page
+    assert "the seeds" not in page
+    assert "6 seeds" not in page
+
+
+def test_parties_of_simulated_splits_are_averaged_over_the_hold_outs(place):
+    words = ["--data", people(place / "people.csv"), "--label", "kind", "--parties", "2"]
+    words += ["--rounds", "1", "--epochs", "1", "--seeds", "0", "--holdout-seeds", "0-1", "--out", "runs"]
+    answer = moonfed("compare", "fedavg", *words)
+    assert answer.code == 0, answer.err
+    page = page_of(Path("runs"))
+    assert "worst, median and best party are averaged over the hold-outs." in page
+    assert "the seeds" not in page
+
+
+def test_a_page_of_one_hold_out_speaks_of_seeds(plain, place):
+    page = page_of(plain)
+    assert "Lines are means over the seeds, bands reach from the lowest to the highest seed." in page
+    assert "predicted correctly, mean over the seeds." in page
+    assert "hold-out" not in page

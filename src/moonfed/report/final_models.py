@@ -42,8 +42,8 @@ def final_models_section(setting: Setting, name: str) -> Section | None:
     if shares:
         names = class_names(setting.methods[0].records[0], max(len(matrix) for matrix in shares.values()))
         shares = {method: matrix for method, matrix in shares.items() if len(matrix) == len(names)}
-        blocks.append(Details("Accuracy by class", [class_table(shares, names, f"{name}-classes")]))
-        blocks.append(Details("Confusion of classes", _confusions(shares, names, f"{name}-confusion")))
+        blocks.append(Details("Accuracy by class", [class_table(shares, names, f"{name}-classes", setting.noun)]))
+        blocks.append(Details("Confusion of classes", _confusions(shares, names, f"{name}-confusion", setting.noun)))
     return Section("Final models", blocks, 3) if blocks else None
 
 
@@ -70,11 +70,11 @@ def confusion_shares(records: Sequence[RunRecord]) -> Shares | None:
     return np.mean(same, axis=0) if same else None
 
 
-def class_table(shares: dict[str, Shares], names: Sequence[str], name: str) -> Table:
+def class_table(shares: dict[str, Shares], names: Sequence[str], name: str, noun: str) -> Table:
     """Accuracy on each class, a column per method; of many classes only the worst are listed."""
     by_class = np.stack([matrix.diagonal() for matrix in shares.values()], 1)  # [class, method]
     order = list(range(len(names)))
-    note = "Share of the rows of each class that are predicted correctly, mean over the seeds."
+    note = f"Share of the rows of each class that are predicted correctly, mean over the {noun}s."
     if len(names) > MAX_CLASSES_SHOWN:
         worst = np.nan_to_num(by_class, nan=2.0).mean(1)
         order = sorted(order, key=lambda k: float(worst[k]))[:MAX_CLASSES_SHOWN]
@@ -83,12 +83,13 @@ def class_table(shares: dict[str, Shares], names: Sequence[str], name: str) -> T
     return Table(name, "Accuracy by class, %", ["class", *shares], rows, note=note)
 
 
-def _confusions(shares: dict[str, Shares], names: Sequence[str], name: str) -> list[Block]:
+def _confusions(shares: dict[str, Shares], names: Sequence[str], name: str, noun: str) -> list[Block]:
     """A matrix per method, or with many classes the most frequent confusions."""
     if len(names) > MAX_MATRIX_CLASSES:
         return [_frequent(method, matrix, names, f"{name}-{slug(method)}") for method, matrix in shares.items()]
     text = (
-        "How many of the rows of each true class (row) are predicted as each class (column), in %, mean over the seeds."
+        "How many of the rows of each true class (row) are predicted as each class (column), in %, "
+        f"mean over the {noun}s."
     )
     tables = [_matrix(method, matrix, names, f"{name}-{slug(method)}") for method, matrix in shares.items()]
     return [Paragraph(text), *tables]
@@ -161,7 +162,7 @@ def _party_metrics(setting: Setting, name: str) -> Table:
             colours.append(colour(place))
     columns = ["party", "method", "accuracy, %", *(METRIC_NAMES[key] for key in known)]
     some = f" The {MAX_PARTIES_SHOWN} worst of {len(parties)} parties." if len(parties) > len(listed) else ""
-    note = f"Final models on each party's own {setting.config.data.judged} rows; mean over the seeds.{some}"
+    note = f"Final models on each party's own {setting.config.data.judged} rows; mean over the {setting.noun}s.{some}"
     align = "ll" + "r" * (len(columns) - 2)
     return Table(name, "Final models by party", columns, rows, align, colours, note, grouped=True)
 
@@ -187,7 +188,8 @@ def _ranked_parties(setting: Setting, name: str) -> Table | None:
     places = {method.name: place for place, method in enumerate(setting.methods)}
     note = (
         "A party's accuracy is that on test rows with its class shares. Parties differ from split to split, so each "
-        "trial's worst, median and best party are averaged over the seeds. Methods without a global model are omitted."
+        f"trial's worst, median and best party are averaged over the {setting.noun}s. Methods without a global "
+        "model are omitted."
     )
     columns = ["method", "worst party, %", "median party, %", "best party, %"]
     colours = [colour(places[method]) for method in by_method]

@@ -14,7 +14,6 @@ from moonfed.training.accuracy import rounds_averaged
 from moonfed.training.early_stopping import best_round
 from moonfed.training.records import RoundRecord
 
-BAND = "Lines are means over the seeds, bands reach from the lowest to the highest seed."
 HOLDOUT_NOTE = "A hold-out's value is the mean over its seeds; hold-outs share rows, which makes intervals too narrow."
 
 
@@ -123,7 +122,7 @@ def curve_plots(setting: Setting, name: str) -> PlotGrid:
     for key, what, percent in (("accuracy", f"{judged} accuracy", True), ("test_loss", f"{judged} loss", False)):
         lines = [_curve(method, key) for method in setting.methods]
         alt = f"{what.capitalize()} by round. " + " ".join(_curve_text(line, percent) for line in lines)
-        caption = f"{what.capitalize()} by round. {BAND if _has_bands(setting) else 'One seed per method.'}"
+        caption = f"{what.capitalize()} by round. {_band_note(setting)}"
         plots.append(Plot(f"{name}-{slug(what)}", curves(lines, what, percent), alt, caption + _failed_note(setting)))
     lines = [_curve(method, "supervised") for method in setting.methods]
     if any(line.seeds or line.failed for line in lines):
@@ -150,18 +149,18 @@ def difference_plot(setting: Setting, name: str) -> PlotGrid | None:
 
 def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> Table:
     """Rounds that each method needs to reach the baseline's final accuracy, and to reach given accuracies."""
-    baseline = setting.baseline
+    baseline, trial = setting.baseline, _trial_word(setting)
     rows: list[list[str]] = []
     baseline_mean = _mean_if_all(setting.rounds_to_baseline(baseline))
     for method in setting.methods:
         found = setting.rounds_to_baseline(method)
         mean = _mean_if_all(found)
-        cells = [method.name, _rounds_text(found)]
+        cells = [method.name, _rounds_text(found, trial)]
         cells.append(EMPTY if mean is None else f"{baseline.rounds / mean:.1f} times")
         cells.append(EMPTY if mean is None or baseline_mean is None else f"{baseline_mean / mean:.1f} times")
         size = [value for name in ("bytes_up", "bytes_down") if (value := method.mean(name)) is not None]
         cells.append(EMPTY if mean is None else f"{mean * sum(size) / 1e6:.1f}")
-        rows.append(cells + [_rounds_text(setting.rounds_to(method, target)) for target in targets])
+        rows.append(cells + [_rounds_text(setting.rounds_to(method, target), trial) for target in targets])
     return Table(
         name,
         f"Rounds to the final accuracy of {baseline.name}",
@@ -175,9 +174,9 @@ def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> 
         ],
         rows,
         colours=[colour(place) for place in range(len(rows))],
-        note=f"The first round at or above the final accuracy of {baseline.name}, by seed, and the mean over the "
-        f"seeds; empty if a seed never reaches it. {baseline.name} itself often reaches that accuracy before its last "
-        "round: one speed-up is relative to that first crossing, the other to all its rounds, as in the papers.",
+        note=f"The first round at or above the final accuracy of {baseline.name}, by {trial}, and the mean over the "
+        f"{trial}s; empty if a {trial} never reaches it. {baseline.name} itself often reaches that accuracy before its "
+        "last round: one speed-up is relative to that first crossing, the other to all its rounds, as in the papers.",
     )
 
 
@@ -255,8 +254,17 @@ def _curve_text(line: Curve, percent: bool) -> str:
     return f"{line.label}: from {first} to {last}."
 
 
-def _has_bands(setting: Setting) -> bool:
-    return any(len(method.rows) > 1 for method in setting.methods)
+def _trial_word(setting: Setting) -> str:
+    """The word for one trial: its seed, unless trials of the same seed have several hold-outs."""
+    return "seed" if setting.noun == "seed" else "trial"
+
+
+def _band_note(setting: Setting) -> str:
+    """Say what lines and bands are over: every trial, also where several share a hold-out."""
+    trial = _trial_word(setting)
+    if any(len(method.rows) > 1 for method in setting.methods):
+        return f"Lines are means over the {trial}s, bands reach from the lowest to the highest {trial}."
+    return f"One {trial} per method."
 
 
 def _failed_note(setting: Setting) -> str:
@@ -270,10 +278,10 @@ def _mean_if_all(found: Mapping[TrialSeeds, int | None]) -> float | None:
     return statistics.fmean(reached) if reached and len(reached) == len(found) else None
 
 
-def _rounds_text(found: Mapping[TrialSeeds, int | None]) -> str:
+def _rounds_text(found: Mapping[TrialSeeds, int | None], trial: str) -> str:
     mean = _mean_if_all(found)
     if mean is not None:
         by_seed = ", ".join(str(n) for n in found.values())
         return f"{mean:.1f}" + (f" ({by_seed})" if len(found) > 1 else "")
     reached = sum(n is not None for n in found.values())
-    return EMPTY if not found else f"reached by {reached} of {counted(len(found), 'seed')}"
+    return EMPTY if not found else f"reached by {reached} of {counted(len(found), trial)}"
