@@ -135,8 +135,8 @@ def test_runs_tells_finished_from_resumable_from_failed_from_damaged(tmp_path: P
     accuracy = rows(tmp_path / "a")[-1]["accuracy"]
     assert done == {
         "folder": str(tmp_path / "a"), "algorithm": "fedavg", "dataset": "digits", "seed": 0,
-        "rounds": 2, "rounds_requested": 2, "accuracy": accuracy, "final_accuracy": accuracy, "accuracy_on": "test",
-        "state": "finished",
+        "rounds": 2, "rounds_requested": 2, "patience": 0, "accuracy": accuracy, "final_accuracy": accuracy,
+        "accuracy_on": "test", "state": "finished",
     }  # fmt: skip
     assert (begun["state"], begun["rounds"]) == ("can be resumed", 1)
     assert failed["state"].startswith("failed: the loss of party 0 is not finite at step 2 in round 1")

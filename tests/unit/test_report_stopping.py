@@ -85,3 +85,12 @@ def test_a_page_of_one_hold_out_speaks_of_seeds(plain, place):
     assert "Lines are means over the seeds, bands reach from the lowest to the highest seed." in page
     assert "predicted correctly, mean over the seeds." in page
     assert "hold-out" not in page
+
+
+def test_the_list_of_runs_says_that_runs_with_patience_show_the_best_round_also_if_none_stopped(kept, plain):
+    listed = moonfed("runs", kept, "--json").value
+    assert {(run["state"], run["patience"]) for run in listed} == {("finished", 5)}
+    assert all(run["accuracy"] == run["final_accuracy"] for run in listed)
+    note = "of runs with --patience, both are those of the best round"
+    assert note in " ".join(moonfed("runs", kept).out.split())
+    assert note not in " ".join(moonfed("runs", plain).out.split())

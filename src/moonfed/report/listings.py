@@ -8,7 +8,6 @@ from moonfed.core.wording import counted
 from moonfed.experiments.statistics import Interval
 from moonfed.report.blocks import Table
 from moonfed.report.cell_text import ends_text
-from moonfed.storage.run_record import STOPPED
 
 MAX_CLASS_COLUMNS = 20
 
@@ -59,8 +58,8 @@ def runs_table(runs: Sequence[dict[str, Any]]) -> Table:
     ]
     columns = ["folder", "algorithm", "data", "seed", "rounds", "accuracy", "final accuracy", "on", "state"]
     note = "accuracy: mean of the last quarter of the evaluated rounds, at most ten; final accuracy: the last one"
-    if any(run["state"] == STOPPED for run in runs):
-        note += "; of runs that stopped early, both are those of the best round"
+    if any(run.get("patience") for run in runs):
+        note += "; of runs with --patience, both are those of the best round"
     if len({run["accuracy_on"] for run in runs if "accuracy_on" in run}) > 1:
         note += "; on held-out rows: a choice between settings, on test rows: a result"
     return Table("runs", "", columns, rows, "lllrrrrll", note=note)

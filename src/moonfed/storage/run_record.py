@@ -208,6 +208,7 @@ def _describe(folder: Path) -> dict[str, Any]:
         "seed": record.config.run.seed,
         "rounds": len(record.rows),
         "rounds_requested": record.config.train.rounds,
+        "patience": record.config.train.patience,
         "accuracy": accuracy(record.rows),
         "final_accuracy": final_accuracy(record.rows),
         "accuracy_on": record.config.data.judged,
