@@ -1,13 +1,16 @@
 """What the page and the list of runs say of runs with early stopping, calibration and several hold-outs."""
 
+import json
+import shutil
+import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import QUICK, moonfed
 from user_rows import people
 
 METHODS = ("fedavg", "moon")
-HOLDOUTS, SEEDS = (0, 1, 2), (0, 1)
 KEPT = "which is selected by the loss on training rows set aside (--patience)"
 
 
@@ -94,3 +97,29 @@ def test_the_list_of_runs_says_that_runs_with_patience_show_the_best_round_also_
     note = "of runs with --patience, both are those of the best round"
     assert note in " ".join(moonfed("runs", kept).out.split())
     assert note not in " ".join(moonfed("runs", plain).out.split())
+
+
+def evaluations(folder: Path, method: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((folder / method).rglob("evaluation.json"))]
+
+
+def test_the_page_gives_temperature_and_log_loss_before_calibration_of_each_calibrated_method(kept, plain, place):
+    texts: list[str] = []
+    for method in METHODS:
+        found = evaluations(kept, method)
+        assert len(found) == 6
+        temperature = statistics.fmean(one["temperature"] for one in found)
+        before = statistics.fmean(one["uncalibrated"]["log_loss"] for one in found)
+        texts.append(f"{method} with temperature {temperature:.2f} (log loss before: {before:.3f})")
+    assert f" Calibrated: {', '.join(texts)}.</p>" in page_of(kept)
+    assert "Calibrated:" not in page_of(plain)
+
+
+@pytest.mark.parametrize("damage", [{"uncalibrated": 3}, {"uncalibrated": {}}, {"temperature": "x"}])
+def test_a_damaged_calibration_is_left_out(damage, kept, place):
+    shutil.copytree(kept, "damaged")
+    for path in Path("damaged").rglob("evaluation.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    page = page_of(Path("damaged"))
+    assert "Probabilities of the final models" in page
+    assert "Calibrated:" not in page
