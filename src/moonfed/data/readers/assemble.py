@@ -53,7 +53,7 @@ def read_dataset(
 
 def assemble(rows: RawRows, path: str, options: ReaderOptions, shared: Encoding | None = None) -> Dataset:
     """Make a data set of raw rows: reject or skip bad ones, hold out test rows, encode them all."""
-    whole = reject_bad_rows(_remove_unusable(rows, shared), options.skip_bad_rows)
+    whole = reject_bad_rows(_remove_unusable(rows, shared, is_held_out(rows, options)), options.skip_bad_rows)
     if not len(whole):
         raise UserError(f"{rows.name} has no {'usable ' if whole.bad else ''}rows")
     classes = shared.classes if shared else sort_names(whole.labels or [])
@@ -124,9 +124,9 @@ def sort_names(names: list[str]) -> tuple[str, ...]:
     return tuple(sorted(different, key=lambda name: (values[name], name)))
 
 
-def _remove_unusable(rows: RawRows, shared: Encoding | None) -> RawRows:
-    """Remove the rows of parties with a single row, and labels that a shared encoding does not have."""
-    counts = Counter(rows.parties or [])
+def _remove_unusable(rows: RawRows, shared: Encoding | None, held_out: bool) -> RawRows:
+    """Remove labels that a shared encoding does not have and, where test rows are held out, parties of a single row."""
+    counts = Counter((rows.parties or []) if held_out else [])
     bad = {
         row: f'party "{party}" has no other row, and needs two: one to train, one to test'
         for row, party in enumerate(rows.parties or [])
