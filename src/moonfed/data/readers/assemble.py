@@ -40,10 +40,16 @@ def read_dataset(
     path: str | Path,
     options: ReaderOptions = ReaderOptions(),  # noqa: B008 (frozen)
     encoding: Mapping[str, Any] | None = None,
+    needs_holdout: bool = False,
 ) -> Dataset:
-    """Read a user's file or folder as a data set; the encoding is learned from its training rows unless given."""
+    """Read a user's file or folder as a data set; the encoding is learned from its training rows unless given.
+
+    With needs_holdout, data that comes with test rows is refused.
+    """
     shared = None if encoding is None else read_encoding(encoding)
     rows = read_rows(Path(path), options, shared.schema if shared else None)
+    if needs_holdout and not is_held_out(rows, options):
+        raise UserError(f"{rows.name} comes with test rows, so none are held out; omit --holdout-seeds")
     data = assemble(rows, str(path), options, shared)
     log_summary(rows, data, options)
     if shared is None:
