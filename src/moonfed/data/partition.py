@@ -162,7 +162,7 @@ def _in_range(flat: NDArray[Any]) -> NDArray[Any]:
             f"feature-skew needs an input that varies, each is the same in all {len(flat)} rows; use another partition"
         )
     peak = np.maximum(np.abs(low), np.abs(high))
-    extreme = (peak > MAX_PEAK) | (peak < 1 / MAX_PEAK)
+    extreme = (peak > MAX_PEAK) | ((peak > 0) & (peak < 1 / MAX_PEAK))
     if not extreme.any():
         return flat
     return np.ldexp(flat.astype(np.float64), np.where(extreme, -np.frexp(peak)[1], 0))
