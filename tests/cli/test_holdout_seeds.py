@@ -107,8 +107,21 @@ def test_a_folder_that_holds_a_run_is_refused_before_the_first_hold_out_is_train
     again = [word if word != "0,1,4" else "7,4" for word in asked]
     answer = moonfed(*again)
     assert answer.code == 2
-    assert "holdout-4/seed-0 already holds a run; continue it with --resume" in answer.err
+    assert "holdout-4/seed-0 already holds moon on noise, seed 0; continue it with --resume" in answer.err
+    other = moonfed(*again, "--batch", "7")
+    assert other.code == 2
+    assert "holdout-4/seed-0 holds a run with other settings: train.batch was " in other.err
     assert not (Path(asked[-1]) / "moon" / "holdout-7").exists()
+
+
+def test_a_resume_says_at_most_once_and_only_of_the_whole_plan_that_there_is_no_round(
+    asked: list[str], tmp_path: Path
+) -> None:
+    words = ["compare", "fedavg", *asked[3:9], "--rounds", "1", "--epochs", "1", "--seeds", "0", "--resume"]
+    words += ["--out", str(tmp_path / "all")]
+    said = [moonfed(*words, "--holdout-seeds", seeds).err for seeds in ("0,1", "0,2", "3,0")]
+    assert [err.count("there is no saved round to resume") for err in said] == [1, 0, 0]
+    assert "nothing left to do" in said[1]
 
 
 @pytest.mark.parametrize("command", [["compare", "moon", "fedavg"], ["sweep", "--mu", "1,5"]])
@@ -130,13 +143,16 @@ def test_nothing_is_held_out_of_a_data_set_of_the_catalog_or_beside_test_rows(
     assert not (tmp_path / "out").exists()
 
 
-def test_data_with_its_own_test_rows_is_refused_before_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", ["0-1", "0", "3"])
+@pytest.mark.parametrize("command", [["compare", "moon", "fedavg"], ["sweep", "--mu", "1,5"]])
+def test_data_with_its_own_test_rows_is_refused_before_training(command: list[str], seeds: str, tmp_path: Path) -> None:
     x = np.arange(80, dtype=np.float32).reshape(40, 2)
     np.savez(tmp_path / "rows.npz", x=x, y=np.arange(40) % 2, x_test=x[:8], y_test=np.arange(8) % 2)
-    words = ["--data", tmp_path / "rows.npz", "--parties", "2", "--holdout-seeds", "0-1", "--out", tmp_path / "out"]
-    answer = moonfed("compare", "moon", "fedavg", *words)
+    words = ["--data", tmp_path / "rows.npz", "--parties", "2", "--holdout-seeds", seeds, "--out", tmp_path / "out"]
+    answer = moonfed(*command, *words)
     assert answer.code == 2
-    assert "rows comes with test rows, so none are held out; omit --holdout-seeds" in answer.err
+    assert "rows.npz comes with test rows, so none are held out; omit --holdout-seeds" in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 

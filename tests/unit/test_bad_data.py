@@ -59,6 +59,16 @@ def test_a_bad_row_is_named_by_its_line_and_skipped_on_request(bad: str, line: s
     assert (f"skipped 1 of 17 rows: {line}" in predicted.err) == dropped
 
 
+def test_a_party_may_have_one_row_where_test_rows_are_named_and_none_are_held_out(place: Path):
+    (place / "people.csv").write_bytes(table(GOOD, 3, "33,red,1,x,alone"))
+    (place / "test.csv").write_bytes(table(GOOD))
+    asked = ["run", "--data", "people.csv", *OWN, "--rounds", "1", "--epochs", "1", "--out", "run"]
+    assert 'party "alone" has no other row' in refuse(place, *asked)
+    answer = moonfed(*asked, "--test", "test.csv")
+    assert answer.code == 0, answer.err
+    assert json.loads((place / "run" / "config.json").read_text())["parties"] == ["a", "alone", "b"]
+
+
 def test_many_bad_rows_are_counted_and_the_first_three_named(place: Path):
     (place / "people.csv").write_bytes(table([*GOOD, *["1,2"] * 7]))
     line = refuse(place, "run", "--data", "people.csv", *OWN)

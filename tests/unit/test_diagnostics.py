@@ -1,6 +1,7 @@
 """A run that has learned nothing says so in one line; one that has, does not."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from worlds import settings
 
 from moonfed import fit
 from moonfed.experiments.execute import execute
-from moonfed.training.run_warnings import overfitting
+from moonfed.training.early_stopping import Best
+from moonfed.training.run_warnings import overfitting, warn_about
 from moonfed.training.setup import set_up
 
 
@@ -70,6 +72,54 @@ def test_a_test_loss_that_rises_by_less_than_a_tenth_or_with_the_training_loss_i
     assert overfitting(rounds([0.5, 0.4, 0.43], [0.6, 0.5, 0.4])) is None
     assert overfitting(rounds([0.5, 0.4, 0.60], [0.6, 0.5, 0.6])) is None, "it diverges"
     assert overfitting(rounds([0.5, 0.4, 0.39], [0.6, 0.5, 0.4])) is None
+
+
+def stopped_at(trains: list[float], best: int) -> tuple[Any, Any]:
+    """A trial of 9 rounds that early stopping has ended after these training losses, and its records."""
+    _, (trial,) = set_up([settings("fedavg", train__rounds=9, train__patience=2)])
+    waited = len(trains) - best
+    rounds = [
+        {"round": k, "accuracy": 0.5, "test_loss": 0.1, "monitor_loss": 0.1, "best_round": best}
+        | {"losses": {"supervised": loss}}
+        for k, loss in enumerate(trains, start=1)
+    ]
+    return replace(trial, round=len(trains), best=Best(best, 0.1, trial.state.model, waited)), rounds
+
+
+def test_a_run_that_early_stopping_ended_is_advised_a_larger_patience_and_not_to_train_longer(caplog):
+    caplog.set_level(logging.WARNING, "moonfed")
+    warn_about(*stopped_at([9.0, 9.0, 9.0], best=1))
+    (line,) = caplog.messages
+    assert "; use a larger patience or another lr (" in line
+    assert "train longer" not in line
+
+
+@pytest.mark.parametrize(("trains", "warned"), [([0.1, 9.0, 9.0], False), ([9.0, 0.1, 0.1], True)])
+def test_whether_a_model_guesses_is_told_by_the_training_loss_of_the_kept_round(caplog, trains, warned):
+    caplog.set_level(logging.WARNING, "moonfed")
+    warn_about(*stopped_at(trains, best=1))
+    said = "the training loss of the kept round, 1, was 9, no better than guessing"
+    assert [said in line for line in caplog.messages] == [True] * warned
+
+
+def test_a_test_loss_worse_than_guessing_is_not_answered_with_patience_where_patience_was_used(caplog):
+    caplog.set_level(logging.WARNING, "moonfed")
+    trial, rounds = stopped_at([0.1, 0.1, 0.1], best=1)
+    warn_about(trial, [row | {"test_loss": 50.0} for row in rounds])
+    (line,) = caplog.messages
+    assert line.endswith("; calibrate")
+
+
+def test_a_warning_names_the_hold_out_and_the_split_of_its_trial(caplog):
+    caplog.set_level(logging.WARNING, "moonfed")
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 3)), np.arange(60) % 2
+    asked: Any = {"parties": 2, "partition": "iid", "rounds": 1, "epochs": 1, "lr": 1e-6, "progress": False}
+    fit("mlp", rows, seeds=1, holdout_seed=4, partition_seed=2, **asked)
+    fit("mlp", rows, seeds=1, **asked)
+    one, usual = caplog.messages
+    assert one.startswith("moon, seed 1 on split 2, hold-out 4: ")
+    assert usual.startswith("moon, seed 1: ")
 
 
 def test_only_true_stops_a_run():

@@ -189,7 +189,9 @@ def test_feature_skew_depends_on_no_unit_and_no_constant_input():
 
 def test_feature_skew_orders_equal_rows_at_random():
     order = np.repeat([0, 1], 200)  # sorted by class, as many files are
-    parts = partition("feature-skew", order, Split(4, 0.1, 2, 10, 0, inputs=np.ones((400, 3))))
+    inputs = np.ones((400, 3))
+    inputs[0] = 2  # all others are equal
+    parts = partition("feature-skew", order, Split(4, 0.1, 2, 10, 0, inputs=inputs))
     shares = [float(order[part].mean()) for part in parts]
     assert min(shares) > 0.25
     assert max(shares) < 0.75
@@ -204,3 +206,24 @@ def test_feature_skew_needs_numbers_and_says_so():
         moonfed.partition([0, 1] * 50, parties=2, kind="feature-skew", inputs=np.zeros((99, 1)))
     parts = moonfed.partition([0, 1] * 50, parties=2, kind="feature-skew", inputs=np.arange(100))
     assert sorted(np.concatenate(parts).tolist()) == list(range(100))
+
+
+@pytest.mark.parametrize("inputs", [np.full((100, 3), 0.1), np.zeros((100, 2)), np.full(100, 1e300), np.ones((100, 0))])
+def test_feature_skew_refuses_inputs_that_are_the_same_in_every_row(inputs):
+    with pytest.raises(UserError, match="feature-skew needs an input that varies, each is the same in all 100 rows"):
+        moonfed.partition([0, 1] * 50, parties=2, kind="feature-skew", inputs=inputs)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("power", [1000, -1000])
+def test_feature_skew_of_inputs_near_the_limits_of_numbers_is_that_of_usual_ones(power):
+    usual = INPUTS.reshape(4000, 6)
+    extreme = usual.copy()
+    extreme[:, ::2] = np.ldexp(usual[:, ::2], power)
+    assert (project_inputs(extreme, generator(1, "a")) == project_inputs(usual, generator(1, "a"))).all()
+
+
+def test_inputs_of_rows_of_different_lengths_are_refused_in_one_line():
+    with pytest.raises(UserError, match="equally many numbers in each row, got rows of different lengths") as caught:
+        moonfed.partition([0, 1] * 50, parties=2, kind="feature-skew", inputs=[[1.0], [1.0, 2.0]] * 50)
+    assert "\n" not in str(caught.value)

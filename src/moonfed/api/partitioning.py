@@ -46,7 +46,12 @@ def _checked(inputs: Any, rows: int) -> NDArray[Any] | None:
     """Take the inputs as an array of finite numbers with one entry per row."""
     if inputs is None:
         return None
-    array = np.asarray(inputs)
+    try:
+        array = np.asarray(inputs)
+    except ValueError:  # lists of different lengths
+        raise UserError(
+            "partition needs inputs with equally many numbers in each row, got rows of different lengths"
+        ) from None
     if array.ndim < 1 or len(array) != rows or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
         raise UserError(
             f"partition needs inputs of finite numbers, one entry for each of {rows} labels, got an array of "

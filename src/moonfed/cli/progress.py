@@ -91,8 +91,9 @@ class Display(Callback):
             self.console.print(f"resumed after round {self.first} of {self.last}")
         elif self.resume_place and not any(trial.round for trial in trials):
             self.show(f"there is no saved round to resume {self.resume_place}; starting from the first round")
+        self.resume_place = ""  # once per command, which may run several groups of trials
         if self.bar is not None:
-            for earlier in self.bar.task_ids:  # a command may run several groups of trials
+            for earlier in self.bar.task_ids:
                 self.bar.remove_task(earlier)
             self.task = self.bar.add_task("round", total=self.last, completed=self.first, summary="")
 

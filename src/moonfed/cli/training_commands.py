@@ -66,14 +66,14 @@ def _run_together(
     folder: Path, plan: "list[PlannedTrial]", several: Several, kind: str, baseline: str | None = None
 ) -> None:
     """Run the trials of a plan and print one table of them."""
-    from moonfed.experiments.holdouts import execute_plan
+    from moonfed.experiments.holdouts import execute_plan, has_saved_round
     from moonfed.report.by_party import accuracy_by_party, party_table
     from moonfed.report.final_metrics import metrics_table
     from moonfed.report.methods import comparison
     from moonfed.report.sections import accuracy_table
     from moonfed.report.terminal import print_table
 
-    with showing(resume=several.resume, folder=folder) as display:
+    with showing(resume=several.resume and not has_saved_round(plan), folder=folder) as display:
         named = execute_plan(plan, several.resume, [display])
     outcomes = [record for _, record in named]
     setting = comparison(named, baseline)

@@ -1,5 +1,6 @@
 """Splits the rows of a data set between parties."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from moonfed.core.seeds import generator, published_numpy
 Rows = NDArray[np.int64]
 FEATURE_BINS = 10  # as many as the classes of the data sets that dirichlet was published with
 CHUNK_ROWS = 1000  # rows that are standardised at a time
+MAX_PEAK = 1e100  # largest input that is squared as it is; its inverse is the smallest
 MAX_DRAWS = 1000  # draws without a split that gives every party enough rows, before it is an error
 
 
@@ -143,13 +145,27 @@ def feature_skew(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
 
 def project_inputs(inputs: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float64]:
     """Standardise every input over the rows and project each row on a random direction; constant inputs count 0."""
-    flat = inputs.reshape(len(inputs), -1)
+    flat = _in_range(inputs.reshape(len(inputs), math.prod(inputs.shape[1:])))
     chunks = [flat[start : start + CHUNK_ROWS] for start in range(0, len(flat), CHUNK_ROWS)]
     mean = sum(chunk.sum(0, dtype=np.float64) for chunk in chunks) / len(flat)
     variance = sum(((chunk - mean) ** 2).sum(0) for chunk in chunks) / len(flat)
     direction = rng.standard_normal(flat.shape[1])
     scaled = np.divide(direction, np.sqrt(variance), out=np.zeros_like(direction), where=variance > 0)
     return np.concatenate([((chunk - mean) @ scaled).round(9) for chunk in chunks])  # rounded: as on any machine
+
+
+def _in_range(flat: NDArray[Any]) -> NDArray[Any]:
+    """Divide inputs whose squares would leave the range of numbers by a power of two; refuse inputs that never vary."""
+    low, high = flat.min(0).astype(np.float64), flat.max(0).astype(np.float64)
+    if not (low < high).any():
+        raise UserError(
+            f"feature-skew needs an input that varies, each is the same in all {len(flat)} rows; use another partition"
+        )
+    peak = np.maximum(np.abs(low), np.abs(high))
+    extreme = (peak > MAX_PEAK) | ((peak > 0) & (peak < 1 / MAX_PEAK))
+    if not extreme.any():
+        return flat
+    return np.ldexp(flat.astype(np.float64), np.where(extreme, -np.frexp(peak)[1], 0))
 
 
 def natural(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:

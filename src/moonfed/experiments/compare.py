@@ -22,6 +22,7 @@ class PlannedTrial(NamedTuple):
     name: str
     config: Config
     folder: Path
+    needs_holdout: bool = False  # whether --holdout-seeds was used, which data with test rows of its own refuses
 
 
 class CompareOptions(NamedTuple):
@@ -82,7 +83,9 @@ def plan_comparison(
         algorithm = parse_method(method)
         trials += [(method, make_config(chosen | {"algorithm": algorithm})) for chosen in seeded]
     top = folder or top_folder("compare", [config for _, config in trials])
-    return top, [PlannedTrial(m, c, top / _slug(m) / seed_folder(c, holdout_seeds)) for m, c in trials]
+    places = [top / _slug(method) / seed_folder(config, holdout_seeds) for method, config in trials]
+    several = holdout_seeds is not None
+    return top, [PlannedTrial(*trial, place, several) for trial, place in zip(trials, places, strict=True)]
 
 
 def _refuse_equal(methods: Sequence[str]) -> None:

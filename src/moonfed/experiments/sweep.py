@@ -45,7 +45,8 @@ def plan_sweep(
     refuse_same([config for _, config in trials])
     top = folder or top_folder("sweep", [config for _, config in trials])
     places = [top / label.replace(" ", "_").replace("/", "-") / seed_folder(c, holdout_seeds) for label, c in trials]
-    return top, [PlannedTrial(*trial, place) for trial, place in zip(trials, places, strict=True)]
+    several = holdout_seeds is not None
+    return top, [PlannedTrial(*trial, place, several) for trial, place in zip(trials, places, strict=True)]
 
 
 def refuse_same(configs: Sequence[Config]) -> None:

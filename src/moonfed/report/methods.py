@@ -20,10 +20,11 @@ from moonfed.experiments.statistics import (
     verdict,
 )
 from moonfed.report.group_names import describe, distinguishing, name_groups, sort_key
-from moonfed.storage.run_record import RunRecord, TrialSeeds
+from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, accuracy_window, final_accuracy
 from moonfed.training.metrics import METRIC_NAMES
 from moonfed.training.records import RoundRecord
+from moonfed.training.trial_seeds import TrialSeeds
 
 DEFAULT_BASELINE = "fedavg"
 METRIC_TOPS = {"log_loss": math.inf, "brier": 2.0}  # the largest value of a metric, where it is not 1

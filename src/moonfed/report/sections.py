@@ -9,10 +9,10 @@ from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Table
 from moonfed.report.cell_text import EMPTY, interval_text, mean_and_deviation, points, slug
 from moonfed.report.figures import Curve, Difference, colour, curves, differences
 from moonfed.report.methods import Method, Setting
-from moonfed.storage.run_record import TrialSeeds
 from moonfed.training.accuracy import rounds_averaged
 from moonfed.training.early_stopping import best_round
 from moonfed.training.records import RoundRecord
+from moonfed.training.trial_seeds import TrialSeeds
 
 HOLDOUT_NOTE = "A hold-out's value is the mean over its seeds; hold-outs share rows, which makes intervals too narrow."
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import parse_lines, read_json, read_log, read_tensors, short
@@ -16,23 +16,10 @@ from moonfed.training.config import Config, make_config
 from moonfed.training.early_stopping import has_stopped
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import full_name
+from moonfed.training.trial_seeds import TrialSeeds, seeds_of
 
 STOPPED = "stopped early"  # the state of a run that early stopping has ended
 PARTY_KEYS = {"training_rows", "test_rows", "accuracy"}  # what an evaluation says of every named party
-
-
-class TrialSeeds(NamedTuple):
-    """The seeds of a trial: of the split, of the training and of the hold-out; trials that agree in all are paired."""
-
-    split: int
-    training: int
-    holdout: int = 0
-
-    @property
-    def text(self) -> str:
-        """The seeds in words; the usual hold-out, 0, is not named."""
-        text = f"seed {self.training}" + ("" if self.split == self.training else f" on split {self.split}")
-        return f"{text}, hold-out {self.holdout}" if self.holdout else text
 
 
 @dataclass(frozen=True)
@@ -75,8 +62,7 @@ class RunRecord:
     @property
     def seeds(self) -> TrialSeeds:
         """The seeds of the split, the training and the hold-out."""
-        data, seed = self.config.data, self.config.run.seed
-        return TrialSeeds(seed if data.partition_seed is None else data.partition_seed, seed, data.holdout_seed)
+        return seeds_of(self.config)
 
     @property
     def finished(self) -> bool:

@@ -8,6 +8,7 @@ from moonfed.training.accuracy import accuracy
 from moonfed.training.early_stopping import best_round
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
+from moonfed.training.trial_seeds import seeds_of
 
 logger = logging.getLogger(__name__)
 
@@ -18,10 +19,11 @@ def warn_about(trial: Trial, rounds: Sequence[RoundRecord]) -> None:
     """Warn if a finished trial does no better than guessing, or has learned its training rows by heart."""
     if not rounds or not trial.done or trial.failure is not None:
         return
-    who = f"{trial.spec.label}, seed {trial.config.run.seed}"
+    who = f"{trial.spec.label}, {seeds_of(trial.config).text}"
     if problems := _guessing(trial, rounds):
         other = ", or optimizer adamw" if trial.config.train.optimizer == "sgd" else ""
-        advice = f"train longer, or use another lr (if it diverged, a smaller one or max_grad_norm 1){other}"
+        longer = "use a larger patience or another lr" if trial.stopped else "train longer, or use another lr"
+        advice = f"{longer} (if it diverged, a smaller one or max_grad_norm 1){other}"
         logger.warning("%s: %s; %s", who, "; ".join(problems), advice)
     if problems or trial.algorithm.personal:  # a party's own model lacks what the others' rows say, which is no news
         return
@@ -31,21 +33,29 @@ def warn_about(trial: Trial, rounds: Sequence[RoundRecord]) -> None:
         found += f", {worse}" if last > guess > 0 else ""
         logger.warning("%s: %s; use patience (for example 5), fewer epochs or more weight_decay", who, found)
     elif last > MAX_LOSS_RISE * guess > 0 and "temperature" not in (trial.evaluation or {}):
-        logger.warning("%s: the test loss ended at %.3g, %s; use patience or calibrate", who, last, worse)
+        advice = "calibrate" if trial.best is not None else "use patience or calibrate"
+        logger.warning("%s: the test loss ended at %.3g, %s; %s", who, last, worse, advice)
+
+
+def kept_rounds(rounds: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
+    """Return the rounds up to that of the model that is kept: with early stopping the best one, else the last."""
+    return rounds[: best_round(rounds)]
 
 
 def _last_test_loss(rounds: Sequence[RoundRecord]) -> float:
     """The test loss of the model that is kept."""
-    kept = rounds[: best_round(rounds)]
+    kept = kept_rounds(rounds)
     return next((row["test_loss"] for row in reversed(kept) if row["test_loss"] is not None), 0.0)
 
 
 def _guessing(trial: Trial, rounds: Sequence[RoundRecord]) -> list[str]:
     """Say in what way a model does no better than guessing."""
     problems: list[str] = []
-    loss, guess = rounds[-1]["losses"].get("supervised"), guessing_loss(trial)
+    loss, guess = kept_rounds(rounds)[-1]["losses"].get("supervised"), guessing_loss(trial)
     if loss is not None and guess > 0 and loss >= guess:
-        problems.append(f"the training loss ended at {loss:.3g}, no better than guessing by class shares ({guess:.3g})")
+        best = best_round(rounds)
+        when = "ended at" if best is None else f"of the kept round, {best}, was"
+        problems.append(f"the training loss {when} {loss:.3g}, no better than guessing by class shares ({guess:.3g})")
     reached = accuracy(rounds)
     confusion = (trial.evaluation or {}).get("confusion", [])
     predicted = [k for k, rows in enumerate(zip(*confusion, strict=True)) if any(rows)]

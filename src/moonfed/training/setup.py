@@ -49,11 +49,14 @@ def set_up(
     return context, [new_trial(config, context, label) for config, label in zip(resolved, names, strict=True)]
 
 
-def load_data(settings: DataSettings, device: str = "cpu") -> Dataset:
-    """Load the data set of a name, or read the user's file or folder; a device that is not there is refused before."""
+def load_data(settings: DataSettings, device: str = "cpu", needs_holdout: bool = False) -> Dataset:
+    """Load the data set of a name, or read the user's file or folder; a device that is not there is refused before.
+
+    With needs_holdout, data that comes with test rows is refused.
+    """
     place = pick_device(device)
     if settings.path is None:
         data = DATASETS[settings.dataset]()
     else:
-        data = read_dataset(settings.path, reader_options(settings))
+        data = read_dataset(settings.path, reader_options(settings), needs_holdout=needs_holdout)
     return data.to(place) if is_gpu(place) else data

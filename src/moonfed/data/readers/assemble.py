@@ -40,10 +40,16 @@ def read_dataset(
     path: str | Path,
     options: ReaderOptions = ReaderOptions(),  # noqa: B008 (frozen)
     encoding: Mapping[str, Any] | None = None,
+    needs_holdout: bool = False,
 ) -> Dataset:
-    """Read a user's file or folder as a data set; the encoding is learned from its training rows unless given."""
+    """Read a user's file or folder as a data set; the encoding is learned from its training rows unless given.
+
+    With needs_holdout, data that comes with test rows is refused.
+    """
     shared = None if encoding is None else read_encoding(encoding)
     rows = read_rows(Path(path), options, shared.schema if shared else None)
+    if needs_holdout and not is_held_out(rows, options):
+        raise UserError(f"{rows.name} comes with test rows, so none are held out; omit --holdout-seeds")
     data = assemble(rows, str(path), options, shared)
     log_summary(rows, data, options)
     if shared is None:
@@ -53,7 +59,7 @@ def read_dataset(
 
 def assemble(rows: RawRows, path: str, options: ReaderOptions, shared: Encoding | None = None) -> Dataset:
     """Make a data set of raw rows: reject or skip bad ones, hold out test rows, encode them all."""
-    whole = reject_bad_rows(_remove_unusable(rows, shared), options.skip_bad_rows)
+    whole = reject_bad_rows(_remove_unusable(rows, shared, is_held_out(rows, options)), options.skip_bad_rows)
     if not len(whole):
         raise UserError(f"{rows.name} has no {'usable ' if whole.bad else ''}rows")
     classes = shared.classes if shared else sort_names(whole.labels or [])
@@ -124,9 +130,9 @@ def sort_names(names: list[str]) -> tuple[str, ...]:
     return tuple(sorted(different, key=lambda name: (values[name], name)))
 
 
-def _remove_unusable(rows: RawRows, shared: Encoding | None) -> RawRows:
-    """Remove the rows of parties with a single row, and labels that a shared encoding does not have."""
-    counts = Counter(rows.parties or [])
+def _remove_unusable(rows: RawRows, shared: Encoding | None, held_out: bool) -> RawRows:
+    """Remove labels that a shared encoding does not have and, where test rows are held out, parties of a single row."""
+    counts = Counter((rows.parties or []) if held_out else [])
     bad = {
         row: f'party "{party}" has no other row, and needs two: one to train, one to test'
         for row, party in enumerate(rows.parties or [])
