@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from commands import SMALL, moonfed
 from home import Home, serving
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in commands that it starts with &
 for name in ("COLUMNS", "LINES"):  # pytest-xdist sets them, and tables are as wide as COLUMNS says
     os.environ.pop(name, None)
 

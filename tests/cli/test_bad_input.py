@@ -2,91 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
 from commands import SMALL, moonfed, refuse
-
-from moonfed.training.config import SECTIONS, flag_of
-from moonfed.training.registry import all_settings
-
-# Values outside the range of every numeric setting, written down by hand; a new setting needs a line here.
-OUT_OF_RANGE = {
-    "parties": ("0", "-3", "1000001"),
-    "beta": ("0", "-0.5", "1e+39"),
-    "classes_per_party": ("0", "-1", "11"),
-    "floor": ("0", "-1", "1000001"),
-    "partition_seed": ("-1", str(2**32)),
-    "projection": ("-1", "65537"),
-    "rounds": ("0", "-1", "100001"),
-    "epochs": ("0", "-1", "10001"),
-    "evaluate_every": ("0", "-1", "1000001"),
-    "batch": ("0", "-1", "1000001"),
-    "lr": ("0", "-0.1", "1e+39", "1e+308"),
-    "momentum": ("-0.1", "1", "1.5"),
-    "weight_decay": ("-1e-9", "1e+39"),
-    "max_grad_norm": ("-1e-9", "1e+39"),
-    "monitor": ("-0.1", "1", "1.5"),
-    "patience": ("-1", "100001"),
-    "fraction": ("0", "-0.5", "1.01"),
-    "stragglers": ("-0.1", "1.1"),
-    "seed": ("-1", str(2**32)),
-    "threads": ("-1", "1025"),
-    "mu": ("-0.25", "1e+39", "1e+308"),
-    "temperature": ("0", "-1", "1e+39"),
-    "negatives": ("0", "-1", "1001"),
-    "server_momentum": ("-0.1", "1"),
-    "trim": ("-0.1", "0.5", "1"),
-    "lanes": ("-1", "100001"),
-    "validation": ("-0.1", "1"),
-    "holdout": ("0", "-0.1", "1"),
-    "holdout_seed": ("-1", str(2**32)),
-    "seconds": ("0", "-1", "601"),
-    "vocabulary": ("0", "-1", "1000001"),
-    "length": ("0", "-1", "100001"),
-}
-
-
-def numeric() -> list[tuple[str, list[str], type]]:
-    """Walk the settings: the name of each numeric one, the flags that set it and its type."""
-    found: list[tuple[str, list[str], type]] = []
-    for section, settings in SECTIONS.items():
-        for name, field in settings.model_fields.items():
-            kinds = {field.annotation, *get_args(field.annotation)} | {
-                part for kind in get_args(field.annotation) for part in get_args(kind)
-            }
-            for kind in kinds & {int, float}:
-                assert isinstance(kind, type)
-                found.append((name, [flag_of(section, name)], kind))
-    for name, homes in all_settings().items():
-        for algorithm, field in homes:
-            if field.type in (int, float):
-                found.append((name, ["--algorithm", algorithm, "--" + name.replace("_", "-")], field.type))
-    return found
-
-
-NUMERIC = numeric()
-TOO_FAR = [(name, [*flags, value]) for name, flags, _ in NUMERIC for value in OUT_OF_RANGE.get(name, ())]
-WORDS = ("nan", "inf", "-inf", "many", "", "1e400", "0x10", "1,5")
-NO_NUMBER = [(name, [*flags, value]) for name, flags, _ in NUMERIC for value in WORDS]
-NO_WHOLE = [(name, [*flags, "1.5"]) for name, flags, kind in NUMERIC if kind is int]
-
-
-def test_every_numeric_setting_has_values_that_are_out_of_range() -> None:
-    assert set(OUT_OF_RANGE) == {name for name, _, _ in NUMERIC}
-
-
-@pytest.mark.parametrize(("name", "flags"), TOO_FAR, ids=lambda part: " ".join(part) if isinstance(part, list) else "")
-def test_a_value_out_of_range_is_refused_by_name(name: str, flags: list[str], place: Path) -> None:
-    line = refuse(place, "run", *flags, *(["--partition", "shards"] if name == "classes_per_party" else []))
-    assert name in line or name.replace("_", "-") in line
-    assert flags[-1] in line
-
-
-@pytest.mark.parametrize(("name", "flags"), [*NO_NUMBER, *NO_WHOLE])
-def test_what_is_no_number_is_refused_by_name(name: str, flags: list[str], place: Path) -> None:
-    assert f".{name} needs" in refuse(place, "run", *flags)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +15,7 @@ def test_what_is_no_number_is_refused_by_name(name: str, flags: list[str], place
         (["--dataset", "digit"], 'no data set "digit"; did you mean digits?'),
         (["--partition", "dirichelt"], 'no partition "dirichelt"; did you mean dirichlet?'),
         (["--model", "cn"], 'no encoder "cn"; did you mean cnn?'),
-        (["--server", "fedavgn"], 'no server rule "fedavgn"; did you mean fedavg'),
+        (["--server", "fedavgn"], 'no server rule or phase "fedavgn"; did you mean fedavg'),
         (["--engine", "stackd"], 'no run.engine "stackd"; did you mean stacked?'),
         (["--norm", "grup"], 'no model.norm "grup"; did you mean group?'),
         (["--sampling", "by-row"], 'no cohort.sampling "by-row"; did you mean by-rows?'),
@@ -108,6 +27,24 @@ def test_what_is_no_number_is_refused_by_name(name: str, flags: list[str], place
 )  # fmt: skip
 def test_an_unknown_name_is_refused_with_the_nearest_known_one(arguments: list[str], line: str, place: Path) -> None:
     assert line in refuse(place, "run", *arguments)
+
+
+def test_a_flag_that_names_another_algorithm_is_refused(place: Path) -> None:
+    words = ["--algorithm", "fedacg", "--feddecorr.beta", "0.5"]
+    assert "--feddecorr.beta is a setting of feddecorr, the algorithm is fedacg" in refuse(place, "run", *words)
+    assert "of feddecorr, the algorithm is moon;" in refuse(place, "run", "--feddecorr.beta", "0.5")
+    assert moonfed("run", *SMALL, "--algorithm", "fedacg+moon", "--fedacg.beta", "0.2", "--out", "x").code == 0
+
+
+def test_two_local_rules_are_written_the_other_way_round(place: Path) -> None:
+    line = refuse(place, "run", "--algorithm", "moon+fedprox")
+    assert "fedprox is a local rule, as moon is; write fedprox+moon to add moon's term to it" in line
+
+
+def test_one_model_cannot_be_kept_where_every_party_has_its_own(place: Path) -> None:
+    for flag in (["--patience", "2"], ["--calibrate"]):
+        line = refuse(place, "run", "--topology", "ring", *flag)
+        assert f"{flag[0]} needs one global model, moon+gossip trains one per party; omit {flag[0]}" in line
 
 
 def test_an_unknown_name_in_a_comparison_is_refused_the_same_way(place: Path) -> None:
@@ -270,12 +207,31 @@ def test_a_class_must_find_a_party_that_holds_it(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("local", "server"),
-    [("moon", "scaffold"), ("scaffold", "fedavg"), ("scaffold", "fedavgm"), ("fedavg", "scaffold-niid")],
+    [("moon", "scaffold"), ("scaffold", "fedavg"), ("scaffold", "fednova"), ("fedavg", "scaffold-niid")],
 )
 def test_two_rules_that_do_not_fit_are_refused_by_name(local: str, server: str, place: Path) -> None:
     line = refuse(place, "run", "--algorithm", local, "--server", server)
     assert f"{local}+{server} does not fit" in line
     assert "control" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--algorithm", "fednova+median"], "fednova+median names two aggregators, fednova and median"),
+        (["--algorithm", "fedadam+yogi"], "fedadam+yogi names two server optimisers, fedadam and yogi"),
+        (["--algorithm", "fedavg+fednova+median"], "names two aggregators, fednova and median"),
+        (["--algorithm", "fedavg+fedntd"], "fedntd is a local rule and fedavg has one; use one of them alone"),
+        (["--algorithm", "moon+fedntd"], "write fedntd+moon to add moon's term to it"),
+        (["--algorithm", "fedavg+ccvr", "--samples", "0"], "ccvr.samples needs a value >= 1, got 0"),
+        (["--algorithm", "fedprox+moon", "--moon-mu", "-1"], "fedprox+moon.moon_mu needs a value >= 0"),
+        (["--algorithm", "moon+fednova+adam", "--server-lr", "-1"], "adam.server_lr needs a value > 0"),
+        (["--set", "algorithm.server=3"], "algorithm.server needs"),
+        (["--set", 'algorithm.server=["a"]'], "algorithm.server needs"),
+    ],
+)
+def test_combinations_that_cannot_be_are_refused_in_one_line(words: list[str], said: str, place: Path) -> None:
+    assert said in refuse(place, "run", *words)
 
 
 @pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-pure", "iid", "quantity", "auto"])

@@ -10,7 +10,7 @@ import pytest
 from commands import QUICK, moonfed, refused, rows
 
 from moonfed.training.config import SECTIONS, flag_of
-from moonfed.training.registry import all_settings
+from moonfed.training.registry import all_settings, setting_flag
 
 
 def entries(help: str) -> dict[str, str]:
@@ -19,7 +19,7 @@ def entries(help: str) -> dict[str, str]:
     flag = ""
     for line in help.splitlines():
         text = " ".join(line.strip("│ ").split())
-        if match := re.match(r"--(\[no-\])?([a-z-]+)(\[([a-z]+)\|)?", text):
+        if match := re.match(r"--(\[no-\])?([a-z0-9.-]+)(\[([a-z]+)\|)?", text):
             flag = f"--{match[2]}{match[4] or ''}"  # of --[no-]gamma and --stragglers-[keep|drop] the first
         found[flag] = f"{found.get(flag, '')} {text}"
     return found
@@ -57,8 +57,9 @@ def test_every_setting_is_in_the_help_with_its_default() -> None:
             elif not isinstance(field.default, bool):
                 assert f"(default {field.default})" in page[first]
     for name, homes in all_settings().items():
-        entry = page["--" + name.replace("_", "-")]
-        assert all(f"{algorithm} {field.default}" in entry for algorithm, field in homes)
+        for algorithm, field in homes:
+            owner = algorithm.removeprefix("fedavg+")  # a phase is the same with any algorithm
+            assert f"{owner} {field.default}" in page[setting_flag(algorithm, name)]
     assert "(default 0.01)" in page["--lr"]
     assert "(default 10)" in page["--parties"]
     assert "(default keep)" in page["--stragglers-keep"]
@@ -114,6 +115,13 @@ def test_help_says_what_an_argument_is(command: str, said: str) -> None:
 )
 def test_a_usage_error_suggests_once_and_names_the_help_page(words: list[str], said: str) -> None:
     assert refused(moonfed(*words)) == f"moonfed: {said}\n"
+
+
+def test_a_setting_of_a_method_that_is_no_flag_here_is_named_as_it_is_given_here() -> None:
+    said = refused(moonfed("run", "--algorithm", "fedntd", "--fedntd.temperature", "2"))
+    assert "No such option: --fedntd.temperature; it is --temperature here" in said
+    said = refused(moonfed("compare", "moon", "fedavg", "--mu", "3"))
+    assert "No such option: --mu; settings of a method stand behind its name, fedprox:mu=VALUE" in said
 
 
 def test_an_unknown_option_is_refused_without_nested_parentheses() -> None:

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import PARAMETERS, QUICK, Attempt, crash_at, moonfed, rows
+from commands import PARAMETERS, QUICK, Attempt, crash_at, moonfed, refuse, rows
 from matplotlib.image import imread
 from sklearn.datasets import load_digits
-from user_rows import write_csv
+from user_rows import people, write_csv
+
+from moonfed.core.errors import UserError
+from moonfed.experiments.every_method import every_method
+from moonfed.training.registry import ALGORITHMS
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +148,83 @@ def test_runs_tells_finished_from_resumable_from_failed_from_damaged(tmp_path: P
     assert damaged["state"].startswith("damaged: ")
     table = moonfed("runs", tmp_path).out
     assert all(word in table for word in ("finished", "can be resumed", "failed", "damaged", f"{accuracy:.1%}"))
+
+
+def test_compare_all_runs_every_method_that_fits_once_and_says_which_does_not(place: Path) -> None:
+    answer = moonfed("compare", "--all", *QUICK, "--rounds", "1", "--json")
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    assert {entry["method"] for entry in found} == {*ALGORITHMS, "fedavg+ccvr", "fedavg (global)"} - {"fedbn"}
+    for rows_of in ("test", "own test"):
+        here = [e for e in found if e["accuracy_on"] == rows_of and e["method"] != e["baseline"]]
+        accuracies = [entry["accuracy"]["mean"] for entry in here]
+        assert accuracies == sorted(accuracies, reverse=True), "the best first"
+    assert "--all leaves fedbn out: its parties keep their norm layers, and mlp has none" in answer.err
+    assert {folder.name for folder in (place / "runs").glob("*/*/*")} == {"seed-0"}
+    assert "--all is every method, got moon as well" in refuse(place, "compare", "moon", "--all")
+    Path("some.toml").write_text('[compare]\nmethods = ["moon"]\n')
+    also = "--all is every method, got methods in the table [compare] as well"
+    assert also in refuse(place, "compare", "--all", "--config", "some.toml")
+    Path("some.toml").write_text("[compare]\nmethods = 3\n")
+    assert also in refuse(place, "compare", "--all", "--config", "some.toml")
+
+
+def test_many_methods_on_a_table_with_parties_fit_into_80_columns(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    people(place / "people.csv")
+    words = ("--data", "people.csv", "--label", "kind", "--party", "site", "--rounds", "1", "--epochs", "1")
+    answer = moonfed("compare", "--all", *words)
+    assert answer.code == 0, answer.err
+    assert max(map(len, answer.out.splitlines())) <= 80
+    head = next(line for line in answer.out.splitlines() if line.split() == ["method", "a", "b", "c"])
+    assert head, "methods are rows of the table by party"
+    assert "statistically" not in answer.out or "ally" not in answer.out.split()
+
+
+def test_a_failed_trial_is_named_with_what_may_be_wrong_with_it(place: Path) -> None:
+    answer = moonfed("compare", "fedavg", "fedadam:server_lr=1e30", "--seeds", "0,1", *QUICK, "--rounds", "2")
+    assert answer.code == 1
+    (line,) = [line for line in answer.err.splitlines() if line.startswith("moonfed: ")]
+    assert line.startswith("moonfed: fedadam:server_lr=1e30, seed 0: the model after round 1 is not finite")
+    assert "try a smaller --lr, or another --server-lr" in line
+    assert line.endswith("(2 of 4 trials failed)")
+    decay = moonfed("run", "--algorithm", "fedcm", "--lr-decay", "1e-300", *QUICK, "--rounds", "3")
+    assert "or a --lr-decay closer to 1" in decay.err
+
+
+def test_compare_all_leaves_out_what_settings_or_network_refuse(place: Path) -> None:
+    """FedMA cannot reorder the units of groups; SCAFFOLD's and FedNova's sums are of SGD's steps."""
+    values: Any = {"data": {"parties": 4}, "model": {"model": "mlp", "norm": "group"}, "train": {"optimizer": "adamw"}}
+    methods, left_out = every_method(values)
+    assert {"fedma", "scaffold", "fednova"} <= set(left_out)
+    assert {*methods, *left_out} == {*ALGORITHMS, "fedavg+ccvr"}
+    assert (methods[0], "fedbn" in methods) == ("fedavg", True)
+    assert "adamw" in left_out["fednova"]
+    assert left_out["fedma"].startswith("fedma needs a network that is a chain of layers")
+    with pytest.raises(UserError, match='no encoder "nothing"'):
+        every_method({"model": {"model": "nothing"}})
+
+
+def test_personal_models_are_listed_apart_beside_the_global_model_on_the_same_rows(place: Path) -> None:
+    answer = moonfed("compare", "fedavg", "fedper", "scaffold", "--seeds", "0", *QUICK, "--rounds", "1", "--out", "x")
+    one, other = answer.out.split("personal models on each party's own rows")
+    assert [line.split()[0] for line in one.splitlines() if " 1 of 1 " in line] == ["fedavg", "scaffold"]
+    (reference, fedper) = [line for line in other.splitlines() if " 1 of 1 " in line]
+    at_party = rows(Path("x/fedavg/seed-0"))[-1]["accuracy_at_party"]
+    assert reference.split()[:2] == ["fedavg", "(global)"]
+    assert f"{100 * statistics.fmean(at_party):.1f}" in reference
+    assert fedper.split()[0] == "fedper"
+    assert "MB in all" in answer.out, "SCAFFOLD sends twice as much"
+    value = moonfed("compare", "fedavg", "fedper", "scaffold", "--seeds", "0", *QUICK, "--rounds", "1", "--out", "x",
+                    "--resume", "--json").value  # fmt: skip
+    assert [(entry["method"], entry["accuracy_on"], entry["baseline"]) for entry in value] == [
+        ("fedavg", "test", "fedavg"),
+        ("scaffold", "test", "fedavg"),
+        ("fedavg (global)", "own test", "fedavg (global)"),
+        ("fedper", "own test", "fedavg (global)"),
+    ]
+    gap = value[3]["accuracy"]["mean"] - statistics.fmean(at_party)
+    assert value[3]["difference"]["mean"] == pytest.approx(gap)
+    page = moonfed("report", "x", "-o", "x.html", "--json").value
+    assert [len(setting["methods"]) for setting in page["settings"]] == [2, 2]
+    assert page["settings"][1]["baseline"] == "fedavg (global)"

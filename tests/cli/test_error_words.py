@@ -34,7 +34,7 @@ def test_a_table_of_a_config_file_that_a_command_does_not_read_is_refused_with_a
         ("moon:negatives=1.5", "moon.negatives needs a whole number, got '1.5'; write it as moon:negatives=VALUE\n"),
         (
             "moon+fedavgm:server_momentum=7",
-            "moon.server_momentum needs a value < 1, got 7.0; write it as moon+fedavgm:server_momentum=VALUE\n",
+            "fedavgm.server_momentum needs a value < 1, got 7.0; write it as moon+fedavgm:server_momentum=VALUE\n",
         ),
         ("moon:nu=1", 'no setting "nu" of moon; did you mean mu?'),
     ],

@@ -12,7 +12,7 @@ from user_rows import people, write_csv
 from moonfed.experiments.compare import plan_comparison
 from moonfed.experiments.holdouts import execute_plan
 from moonfed.experiments.statistics import interval
-from moonfed.report.methods import settings_of
+from moonfed.report.grouping import settings_of
 from moonfed.storage.run_record import read_runs
 from moonfed.training.callbacks import Callback, Finished
 

@@ -58,6 +58,26 @@ def terminal() -> Iterator[tuple[int, str]]:
     os.close(reading)
 
 
+def test_columns_that_do_not_fit_follow_below_and_no_word_is_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = ["method", "accuracy", "verdict", *(f"measured-{k}" for k in range(6))]
+    words = [
+        "feddecorr:beta=0.03",
+        "93.1 ± 0.4",
+        "statistically indistinguishable",
+        *(f"{k}.25-to-{k}.75" for k in range(6)),
+    ]
+    print_table(Table("t", "Title", columns, [words, ["fedavg", *words[1:]]]))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.count("Title") == 1
+    assert out.count("feddecorr:beta=0.03") == 2, "the first column stands in each part"
+    for word in " ".join([*columns, *words]).split():
+        assert word in out.split(), word
+
+
 @pytest.mark.parametrize(("kind", "live"), [("xterm-256color", True), ("dumb", False)])
 def test_progress_is_live_on_a_terminal_that_can_show_it(
     kind: str, live: bool, terminal: tuple[int, str], tmp_path: Path

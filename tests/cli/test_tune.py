@@ -54,6 +54,22 @@ def test_the_result_is_what_is_written_and_the_next_command_runs(place):
     assert "on the test set" in next_answer.out
 
 
+def test_the_next_command_names_a_setting_that_shares_its_name_with_the_split_by_its_algorithm(place):
+    arguments = ["tune", "--algorithm", "fedntd", "--fedntd.beta", "0.1,1", "--beta", "0.6", *SHORT]
+    found = choice_of(moonfed(*arguments, "--seeds", "0", "--budget", "2", "--json"))
+    words = shlex.split(found["command"])
+    assert words[words.index("--fedntd.beta") + 1] == str(found["chosen"]["beta"])
+    assert words[words.index("--beta") + 1] == "0.6"
+    assert moonfed(*words[1:]).code == 0
+
+
+def test_a_grid_of_two_settings_of_one_name_says_whose_they_are(place):
+    grid = ["--algorithm", "fedntd", "--fedntd.beta", "0.1,1", "--beta", "0.3,0.5"]
+    assert moonfed("sweep", *grid, *SHORT, "--seeds", "0", "--out", "grid").code == 0
+    names = {folder.name for folder in (place / "grid").iterdir() if folder.is_dir()}
+    assert names == {f"algorithm.beta={a}_data.beta={b}" for a in ("0.1", "1") for b in ("0.3", "0.5")}
+
+
 def test_the_same_command_reads_what_was_run_and_a_larger_budget_adds_to_it(place):
     arguments = ["tune", "--mu", "0.1,1,5", *SHORT, "--seeds", "0-1", "--json"]
     first = choice_of(moonfed(*arguments, "--budget", "6"))

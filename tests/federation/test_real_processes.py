@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Attempt, rows
+from commands import Attempt, bits, rows
 from federations import SMALL, Federation, assert_nothing_runs, kill, processes, simulated, weights
 from test_certificates import day, resigned
 
@@ -25,7 +25,7 @@ def three(tmp_path: Path) -> Iterator[Federation]:
     made.end()
 
 
-@pytest.mark.parametrize("algorithm", ["moon", "scaffold"])
+@pytest.mark.parametrize("algorithm", ["moon", "scaffold", "fedavg+ccvr"])
 def test_three_sites_compute_what_the_sequential_engine_computes(tmp_path: Path, algorithm: str):
     words = (*TWO, "--algorithm", algorithm)
     federated = Attempt("federate", "--sites", "3", *SMALL, *words, "--out", tmp_path / "run", "--json")
@@ -37,6 +37,22 @@ def test_three_sites_compute_what_the_sequential_engine_computes(tmp_path: Path,
     assert [row["cohort"] for row in rows(tmp_path / "run")] == [[0, 1, 2]] * 2
     assert not (tmp_path / "run" / "refused.jsonl").exists()
     assert_nothing_runs(tmp_path)
+
+
+def test_personal_models_of_three_sites_are_those_of_the_simulation_and_stay_there(tmp_path: Path):
+    words = (*TWO, "--algorithm", "fedper")
+    answer = Attempt("federate", "--sites", "3", *SMALL, *words, "--out", tmp_path / "run").end(120)
+    assert answer.code == 0, answer
+    assert "on rows like each party's own after round 2" in answer.out
+    expected = simulated(tmp_path / "here", 3, *words)
+    for i in range(3):
+        (memory,) = (tmp_path / "run" / "federation" / f"site-{i}" / "memory").iterdir()
+        own = bits(memory)["tensors"]["personal.safetensors"]
+        assert own == {k: expected[f"party{i}/{k}"] for k in own}
+        assert "head.weight" in own
+    assert not any(name.startswith("head.") for name in weights(tmp_path / "run"))
+    one, other = (rows(tmp_path / name)[-1]["accuracy_by_party"] for name in ("run", "here"))
+    assert one == other
 
 
 def test_a_site_that_is_killed_and_restarted_changes_nothing(three: Federation, tmp_path: Path):

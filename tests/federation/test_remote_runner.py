@@ -18,13 +18,30 @@ from moonfed.federation.pki.site_folder import SiteFolder
 from moonfed.federation.protocol.request import Envelope
 from moonfed.federation.site.trainer import SiteTrainer
 from moonfed.training.config import Config, make_config
+from moonfed.training.registry import ALGORITHMS
+
+GLOBAL = [name for name, preset in ALGORITHMS.items() if not (preset.pooled or preset.personal)]
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedavgm", "fednova", "fedprox", "moon-l2", "scaffold-niid"])
+@pytest.mark.parametrize("algorithm", [*GLOBAL, "fedntd+moon+fednova+adam", "median+momentum"])
 def test_every_algorithm_is_the_same_between_sites_as_in_the_simulation(tmp_path: Path, algorithm: str):
     world = World(tmp_path, algorithm)
     world.federate(InProcessTransport(world.folders))
     assert weights(tmp_path / "run") == world.simulated()
+
+
+class WithoutTeacher(World):
+    """Sites that distil from even scores."""
+
+    def settings(self, rounds: int) -> Config:
+        return make_config(super().settings(rounds).model_dump() | {"algorithm": {"name": "fedlmd", "teacher": "none"}})
+
+
+def test_a_rule_chosen_by_a_word_is_the_same_between_sites_as_in_the_simulation(tmp_path: Path):
+    world = WithoutTeacher(tmp_path)
+    world.federate(InProcessTransport(world.folders))
+    assert weights(tmp_path / "run") == world.simulated()
+    assert weights(tmp_path / "run") != World(tmp_path / "plain", "fedlmd").simulated()
 
 
 class Scheduled(World):
@@ -45,7 +62,7 @@ def test_optimizer_and_schedule_travel_to_the_sites(tmp_path: Path, algorithm: s
     assert weights(tmp_path / "run") != plain.simulated()
 
 
-@pytest.mark.parametrize("algorithm", ["moon", "scaffold"])
+@pytest.mark.parametrize("algorithm", ["moon", "scaffold", "scaffold+moon"])
 def test_a_site_restarted_between_rounds_keeps_its_memory(tmp_path: Path, algorithm: str):
     world = World(tmp_path, algorithm)
     transport = InProcessTransport(world.folders)

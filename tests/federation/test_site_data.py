@@ -121,6 +121,16 @@ def test_reference_rows_need_not_be_the_union_of_the_sites_rows(tmp_path: Path):
     assert weights(tmp_path / "run") != world.simulated()
 
 
+def test_the_report_shows_the_rows_of_the_sites_and_not_those_of_the_coordinator(tmp_path: Path):
+    world = World(tmp_path)
+    people(world.union, 21)
+    world.federate()
+    assert moonfed("report", tmp_path / "run", "-o", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "3 parties hold 30 to 30 of 90 rows" in page
+    assert "of 21 rows" not in page
+
+
 def test_a_sites_own_images_train_like_its_share_of_a_built_in_data_set(tmp_path: Path):
     values = {"model": {"model": "mlp"}, "train": {"rounds": 2, "epochs": 1, "batch": 40}, "data": {"parties": 2}}
     config, data = make_config(values | {"run": {"engine": "sequential"}}), digits()
@@ -221,6 +231,21 @@ def test_a_site_with_rows_of_another_kind_and_one_with_a_share_are_rejected(tmp_
     said = world.error()
     assert "a cannot take part: its rows are of the kind numbers, this run needs table" in said
     assert "c cannot take part: this run needs a site's own rows" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--topology", "torus"), "a torus needs rows and columns, 3 parties make one row"),
+        (("--topology", "gone.csv"), "which cannot be read"),
+        (("--algorithm", "fedma", "--norm", "group"), "fedma needs a network that is a chain of layers"),
+    ],
+)
+def test_what_does_not_fit_a_federation_on_one_machine_is_refused_before_anything_is_written(
+    place: Path, words: tuple[str, ...], line: str
+):
+    assert line in refused(moonfed("federate", "--sites", "3", *words, "--out", "run"))
+    assert not list(place.iterdir())
 
 
 def test_rows_are_checked_when_a_site_is_made(place: Path):

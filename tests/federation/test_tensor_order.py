@@ -7,7 +7,7 @@ import pytest
 from federations import weights
 from in_process import InProcessTransport, World
 
-from moonfed.core.types import State, Tensors
+from moonfed.core.types import Slots, Tensors
 from moonfed.federation.protocol.request import Envelope
 from moonfed.federation.site import trainer
 from moonfed.training.config import Config
@@ -53,10 +53,10 @@ def test_tensors_in_any_order_train_to_the_bits_of_the_models_order(
 
 
 def test_without_the_models_order_the_bits_would_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_received(state: State, loaded: trainer.LoadedRun) -> State:
-        return state
+    def as_received(slots: Slots, names: list[str]) -> Slots:
+        return slots
 
-    monkeypatch.setattr(trainer, "_in_model_order", as_received)
+    monkeypatch.setattr(trainer, "in_order", as_received)
     world = Clipped(tmp_path, "fedavg")
     transport = Reordering(world.folders)
     transport.order = backwards

@@ -80,6 +80,28 @@ def test_a_site_uploads_at_most_about_twice_what_it_received(monkeypatch: pytest
         put("c", 200)
 
 
+def test_a_request_that_is_sent_again_allows_no_more_bytes():
+    """A site that loses replies on purpose is sent the same request again and again."""
+    uploads, first, second = UploadQuota(), object(), object()
+    for _ in range(3):
+        uploads.expect("north", first, 5000)
+    assert uploads.expected["north"] == 5000
+    uploads.expect("north", second, 5000)
+    assert uploads.expected["north"] == 10000
+
+
+def test_a_site_may_upload_a_reply_whose_size_the_coordinator_expects(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(quota, "FREE_BYTES", 100)
+    uploads = UploadQuota()
+    uploads.expect("north", object(), 5000)
+    answer = PushObjectRequest(object_id="a", object_content=bytes(5000)).SerializeToString()
+    uploads.check("north", PUSH, answer)
+    with pytest.raises(InvalidUpload, match="far more than it received"):
+        uploads.check("south", PUSH, answer)
+    with pytest.raises(InvalidUpload, match="far more than it received"):
+        uploads.check("north", PUSH, PushObjectRequest(object_id="b", object_content=bytes(200)).SerializeToString())
+
+
 def test_the_free_bytes_suffice_for_the_fields_of_a_small_model():
     UploadQuota().check(
         "north", PUSH, PushObjectRequest(object_id="a", object_content=bytes(FREE_BYTES // 2)).SerializeToString()

@@ -9,16 +9,21 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from inspect import get_annotations
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar, get_origin
 
 import pytest
 
 from moonfed.cli.flags import _flags
+from moonfed.core.algorithm import Preset
 from moonfed.core.errors import UserError
-from moonfed.core.rules import Aggregator, LocalRule, Preset, ServerOptimizer, setting
+from moonfed.core.phase import Phase, Query
+from moonfed.core.rules import Aggregator, LocalRule, ServerOptimizer, setting
 from moonfed.training.config import SECTIONS
-from moonfed.training.registry import ALGORITHMS, check_options, check_settings, setting_flag
+from moonfed.training.registry import ALGORITHMS, check_options, check_settings
+from moonfed.training.rule_options import setting_flag
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "adding-an-algorithm.md").read_text(encoding="utf-8")
@@ -26,7 +31,7 @@ BLOCKS = {
     title or kind: body
     for kind, title, body in re.findall(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', TEXT, re.M | re.S)
 }
-RULE, LAWS = "src/moonfed/algorithms/fedrs.py", "tests/laws/test_fedrs.py"
+RULE, LAWS = "src/moonfed/algorithms/fedmax.py", "tests/laws/test_fedmax.py"
 EACH_COMMAND = """
 import json, sys
 from moonfed.cli.main import app
@@ -47,10 +52,10 @@ def load(path: Path, name: str, code: str) -> ModuleType:
 
 
 def test_the_pages_tests_hold_for_the_pages_algorithm(tmp_path, monkeypatch):
-    rule = load(tmp_path / "fedrs.py", "moonfed.algorithms.fedrs", BLOCKS[RULE])
+    rule = load(tmp_path / "fedmax.py", "moonfed.algorithms.fedmax", BLOCKS[RULE])
     monkeypatch.setitem(sys.modules, rule.__name__, rule)
-    monkeypatch.setitem(ALGORITHMS, "fedrs", rule.PRESET)
-    laws = load(tmp_path / "test_fedrs.py", "test_fedrs", BLOCKS[LAWS])
+    monkeypatch.setitem(ALGORITHMS, "fedmax", rule.PRESET)
+    laws = load(tmp_path / "test_fedmax.py", "test_fedmax", BLOCKS[LAWS])
     tests = [value for name, value in vars(laws).items() if name.startswith("test_")]
     assert len(tests) == 3
     for test in tests:
@@ -77,7 +82,7 @@ def test_the_pages_commands_run_and_its_flag_is_in_the_help(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert bare("\n".join(line for line in lines if line.startswith("│"))) in bare(ran.stdout)
     assert ran.stdout.count("on the test set after round 2") == 2
-    assert "fedrs:alpha=0.9" in ran.stdout
+    assert "fedmax:evenness=0.9" in ran.stdout
 
 
 def bare(text: str) -> str:
@@ -86,11 +91,13 @@ def bare(text: str) -> str:
 
 
 def test_the_page_shows_every_hook_there_is():
-    for rule in (LocalRule, Aggregator, ServerOptimizer):
+    for rule in (LocalRule, Aggregator, ServerOptimizer, Query, Phase):
         for name, value in vars(rule).items():
             if callable(value) and not name.startswith("_"):
                 names = value.__code__.co_varnames[1 : value.__code__.co_argcount]
                 assert f"| `{name}({', '.join(names)})` |" in TEXT
+        for name in (name for name, kind in get_annotations(rule).items() if get_origin(kind) is ClassVar):
+            assert re.search(rf"`{name}\b", TEXT), f"{rule.__name__}.{name}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ class AlsoSkewed(Aggregator):
 
 def test_a_setting_with_the_name_of_a_flag_gets_the_algorithms_name_before_it(monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "skewed", Preset("skewed", Skewed))
-    names = {parameter.name for _, parameter in _flags("algorithm", SECTIONS["algorithm"])}
+    names = {flag.key for flag in _flags("algorithm", SECTIONS["algorithm"])}
     assert "algorithm_skewed_beta" in names
     assert "algorithm_beta" not in names
     assert (setting_flag("skewed", "beta"), setting_flag("moon", "mu")) == ("--skewed.beta", "--mu")

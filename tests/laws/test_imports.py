@@ -1,17 +1,19 @@
 """The rules of docs/architecture.md: rooms and arrows, devices, files, transports, one of each thing."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import moonfed
+from moonfed.training.registry import ALGORITHMS, PHASES
 
 ROOT = Path(moonfed.__file__).parent
 GROUPS = (
     ("core",),
-    ("data", "models", "algorithms", "aggregators", "server_optimizers"),
+    ("data", "models", "algorithms", "aggregators", "server_optimizers", "phases"),
     ("engines",),
     ("training",),
     ("storage",),
@@ -25,7 +27,13 @@ MAY_IMPORT = {
 }
 CLOCK_AND_DISK = {"time", "datetime", "os", "pathlib", "shutil", "tempfile"}
 # The one writer of files, the loader of the user's encoder, which reads one, and what starts processes and pipes.
-MAY_TOUCH_DISK = {"core/files.py", "core/regular_file.py", "models/custom.py", "engines/cpu_workers.py"}
+MAY_TOUCH_DISK = {
+    "core/files.py",
+    "core/regular_file.py",
+    "models/custom.py",
+    "engines/cpu_workers.py",
+    "engines/stopwatch.py",
+}
 # Files that write without core/files.py, each for a reason of its own.
 WRITERS = {
     "core/files.py",
@@ -67,7 +75,7 @@ def test_every_arrow_points_the_right_way_and_rooms_of_one_group_stay_apart():
 
 def test_only_training_and_what_is_above_it_has_a_clock_or_a_disk():
     for room, path in files():
-        if room in ("core", "models", "algorithms", "aggregators", "server_optimizers", "engines"):
+        if room in ("core", "models", "algorithms", "aggregators", "server_optimizers", "phases", "engines"):
             assert name_of(path) in MAY_TOUCH_DISK or not imports(path) & CLOCK_AND_DISK, path
 
 
@@ -94,7 +102,8 @@ def test_there_is_one_place_for_optimisers_one_step_and_one_round_loop():
     steps = [name_of(path) for _, path in files() if "optim.momentum *" in path.read_text()]
     assert steps == ["engines/local_optimizer.py"]
     callers = [name_of(path) for _, path in files() if "optimizer.step(" in path.read_text()]
-    assert sorted(callers) == ["bench/eager_loop.py", "core/rules.py", "engines/step.py"]  # rules.py: the server's
+    server = "core/algorithm.py"
+    assert sorted(callers) == ["bench/eager_loop.py", server, "engines/step.py"]
     loops = [name_of(path) for _, path in files() if "runner.train(" in path.read_text()]
     assert loops == ["training/loop.py"]
 
@@ -103,6 +112,25 @@ def test_a_module_name_occurs_once():
     names = [path.stem for path in ROOT.rglob("*.py") if path.stem != "__init__"]
     names += [path.parent.name for path in ROOT.rglob("__init__.py") if path.parent != ROOT]
     assert {name: n for name, n in Counter(names).items() if n > 1} == {}
+
+
+def test_a_method_is_one_short_file_and_no_engine_names_one():
+    shelves = ("algorithms", "aggregators", "server_optimizers", "phases")
+    for room, path in files():
+        text = path.read_text()
+        if room in shelves:
+            assert len(text.splitlines()) <= 100, name_of(path)
+        if room == "engines":
+            assert not any(name.startswith(f"moonfed.{shelf}") for name in imports(path) for shelf in shelves), path
+            named = {word.lower() for node in ast.walk(ast.parse(text)) for word in words_of(node)}
+            assert not named & {name.replace("-", "_") for name in (*ALGORITHMS, *PHASES)}, name_of(path)
+
+
+def words_of(node: ast.AST) -> set[str]:
+    """The words of a piece of code: a string without spaces, a name and its parts; docstrings and comments are none."""
+    named = [getattr(node, key, None) for key in ("id", "attr", "arg", "name", "value")]
+    texts = [text for text in named if isinstance(text, str) and " " not in text]
+    return {*texts, *(word for text in texts for word in re.findall(r"[A-Z]+[a-z]*|[a-z]+", text))}
 
 
 def test_files_and_functions_stay_small():

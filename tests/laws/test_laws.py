@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 from torch.func import grad
-from worlds import context_for, gap, run, run_one, same_bits, settings, some_digits, trained
+from worlds import context_for, gap, run, run_one, same_bits, settings, some_digits, step_context, trained
 
 from moonfed.algorithms.moon import MoonLocal
 from moonfed.algorithms.moon_l2 import MoonL2Local
 from moonfed.core.rules import LocalRule, settings_of
 from moonfed.core.tree import add, leaves, scale, sub
-from moonfed.core.types import Outputs, Slots, State, StepContext, as_snapshot, as_tensor, as_tensors
+from moonfed.core.types import Outputs, Slots, State, as_snapshot, as_tensor, as_tensors
 from moonfed.data.augment import gather
 from moonfed.data.batches import draw_plan
 from moonfed.training.network import build, net_spec
@@ -62,11 +62,6 @@ def test_fednova_with_equal_steps_is_fedavg(float64):
     assert gap(plain.state.model, run_one(settings("fednova", **even)).state.model) < 1e-12
 
 
-def context_of(anchors, state, memory):
-    """What a loss reads in a step: outputs of the anchors, the server's state and the party's memory."""
-    return StepContext({}, anchors, state, memory, None)  # type: ignore[arg-type]
-
-
 def test_equal_anchors_cost_ln_2_and_push_nowhere(float64):
     """Paper, section 3.3.2: where z_glob = z_prev the contrastive loss is -log 1/2, a constant."""
     rng = torch.Generator().manual_seed(1)
@@ -78,7 +73,7 @@ def test_equal_anchors_cost_ln_2_and_push_nowhere(float64):
     def contrast(projection):
         out = Outputs(projection, projection, torch.zeros(12, 4))
         seen = {name: Outputs(anchor, anchor, anchor) for name in ("global", "previous0")}
-        return rule.loss(out, y, context_of(seen, state, party))["contrastive"]
+        return rule.loss(out, y, step_context(anchors=seen, state=state, memory=party))["contrastive"]
 
     assert float(contrast(z)) == pytest.approx(3 * math.log(2), rel=1e-14)
     assert float(grad(contrast)(z).abs().max()) < 1e-16
@@ -91,7 +86,7 @@ def test_the_contrastive_loss_is_equation_7():
     outs = {k: Outputs(v, v, v) for k, v in zip(("global", "previous0", "previous1"), (g, *old), strict=True)}
     outs["previous2"] = outs["global"]  # a slot that is not filled: it must not count
     party = {"count": torch.tensor(2.0)}
-    parts = rule.loss(Outputs(z, z, z), torch.zeros(6, dtype=torch.int64), context_of(outs, None, party))
+    parts = rule.loss(Outputs(z, z, z), torch.zeros(6, dtype=torch.int64), step_context(anchors=outs, memory=party))
 
     def sim(a, b):
         return math.exp(float(a @ b / a.norm() / b.norm()) / 0.7)
@@ -107,7 +102,7 @@ def test_the_l2_term_is_equation_6_and_rounding_noise_gives_it_no_direction():
 
     def distance(z):
         out, anchor = Outputs(0 * z, z, 0 * z), Outputs(0 * g, g, 0 * g)  # the projection and nothing else
-        return MoonL2Local(mu=2.0).loss(out, y, context_of({"global": anchor}, state, {}))["distance"]
+        return MoonL2Local(mu=2.0).loss(out, y, step_context(anchors={"global": anchor}, state=state))["distance"]
 
     by_hand = 2 * sum(math.dist(a, b) for a, b in zip(z.tolist(), g.tolist(), strict=True)) / 6
     assert float(distance(z)) == pytest.approx(by_hand, abs=3e-4)

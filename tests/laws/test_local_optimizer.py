@@ -15,6 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from worlds import context_for, gap, ready, run_one, run_with, same_bits, settings, trained
 
 from moonfed import fit
+from moonfed.aggregators.fednova import FedNovaAggregator
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import generator
 from moonfed.core.types import Optim, Snapshot, as_tensor, as_tensors
@@ -26,12 +27,12 @@ from moonfed.engines.local_optimizer import OPTIMIZERS, AdamW
 from moonfed.engines.stacked.stacked_engine import Stacked
 from moonfed.training.config import make_config
 from moonfed.training.network import build
-from moonfed.training.registry import ALGORITHMS, SERVERS
+from moonfed.training.registry import ALGORITHMS, SERVERS, preset_of
 from moonfed.training.runner import make_jobs
 from moonfed.training.settings import TrainSettings
 
 LR, DECAY = 0.003, 0.1
-SGD_ONLY = {"fednova", "scaffold", "scaffold-niid"}
+SGD_ONLY = {"fedcm", "fednova", "fedrep", "scaffold", "scaffold-niid"}
 ANY_OPTIMIZER = sorted(set(ALGORITHMS) - SGD_ONLY)
 
 
@@ -189,7 +190,7 @@ def test_methods_that_presume_sgd_refuse_adamw_by_name_and_no_others_do(name: st
         make_config(values)
     except UserError:
         return  # these rules do not fit each other with SGD either
-    if server in SGD_ONLY or (name in SGD_ONLY and name != "fednova"):  # fednova's local rule is fedavg's
+    if name in SGD_ONLY - {"fednova"} or preset_of(name, server).aggregator is FedNovaAggregator:
         with pytest.raises(UserError, match=rf"^{name}\+{server} needs --optimizer sgd, got adamw: "):
             make_config(values | {"train": {"optimizer": "adamw"}})
     else:

@@ -27,7 +27,8 @@ def test_what_a_party_of_any_algorithm_sends_has_the_expected_form_and_comes_bac
     bench = context_for(config)
     trial = new_trial(resolve(config, bench.data), bench)
     done = bench.engine.run_cohort(make_jobs(trial, bench)[:1])[0].upload
-    expected = expected_upload(trial.algorithm.local, trial.state, trial.spec.infos[0], trial.spec.init_model)
+    spec = trial.spec
+    expected = expected_upload(trial.algorithm.local, trial.state, spec.infos[0], spec.init_model, spec.private)
     flat = encode_upload(done)
     assert {k: (tuple(v.shape), v.dtype) for k, v in flat.items()} == expected
     back = decode_upload(flat, {"steps": done.steps, "mass": done.effective_steps})

@@ -11,7 +11,7 @@ from moonfed.training.registry import ALGORITHMS
 
 def log(folder: Path) -> list[dict]:
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in rounds]
+    return [{k: v for k, v in record.items() if not k.endswith("seconds")} for record in rounds]
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])

@@ -13,7 +13,7 @@ from moonfed.aggregators.trimmed_mean import TrimmedMeanAggregator
 from moonfed.core.errors import UserError
 from moonfed.core.rules import Aggregator, ServerOptimizer
 from moonfed.core.tree import add, scale
-from moonfed.core.types import PartyInfo, Population, Snapshot, State, Upload
+from moonfed.core.types import PartyInfo, Population, ReceivedUpload, Snapshot, State, Upload
 from moonfed.training.registry import check_options, make_algorithm
 from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
@@ -54,8 +54,12 @@ def applied(state, update):
     return ServerOptimizer().step(state, update)
 
 
+def received(uploads):
+    return {party: ReceivedUpload(upload, 1.0, PartyInfo(party, 1, ())) for party, upload in uploads.items()}
+
+
 def reduced(aggregator, state, uploads, population):
-    return applied(state, aggregator.reduce(state, uploads, population))
+    return applied(state, aggregator.reduce(state, received(uploads), population))
 
 
 def averaged(state, uploads, share):

@@ -16,7 +16,7 @@ from moonfed.core.rules import LocalRule
 from moonfed.core.types import Outputs, StepContext, Tensors
 from moonfed.engines import EngineOptions
 from moonfed.engines.stacked import graph_cache
-from moonfed.engines.stacked.stacked_engine import Stacked, is_reusable
+from moonfed.engines.stacked.stacked_engine import Stacked, is_reusable, shape_of
 from moonfed.models import EncoderSpec
 from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
@@ -172,6 +172,15 @@ def test_one_party_too_large_for_memory_fails_with_advice_to_the_user():
         vars(net.encoder)["max_lanes"] = 0
     with pytest.raises(RunFailed, match="smaller --batch"):
         train()
+
+
+def test_methods_that_change_the_server_alone_share_a_stack():
+    shapes = set()
+    for name in ("fedavg", "fedavgm", "fednova", "fedadam", "fedexp", "feddisco", "median", "fedavg+ccvr"):
+        context = context_for(settings(name))
+        trial = new_trial(resolve(settings(name), context.data), context)
+        shapes.add(shape_of(make_jobs(trial, context)[0]))
+    assert len(shapes) == 1
 
 
 def test_a_stack_of_similar_width_is_reused():

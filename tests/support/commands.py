@@ -140,6 +140,7 @@ def bits(folder: Path) -> dict[str, Any]:
     logs = {path.parent.relative_to(folder).as_posix(): rows(path.parent) for path in folder.rglob("rounds.jsonl")}
     for row in (row for log in logs.values() for row in log):
         del row["seconds"]
+        row.pop("training_seconds", None)  # of sites that were not asked
     left = [path.name for path in folder.rglob(".*.tmp")]
     return {"rounds": logs, "tensors": tensors, "left behind": left}
 

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_pri
 from worlds import context_for, settings
 
 from moonfed.core.tree import add, tree_map
-from moonfed.core.types import PartyInfo, State, Tensors, Upload
+from moonfed.core.types import PartyInfo, ReceivedUpload, State, Tensors, Upload
 from moonfed.federation.coordinator.update_validation import EnrolledSite, Reply, UpdateValidator, split_by_norm
 from moonfed.federation.protocol.codec import encode_state, encode_upload, expected_upload
 from moonfed.federation.protocol.rejection import Rejection
@@ -94,7 +94,10 @@ class Federation:
                 total = add(total, part) if total else part
             update = aggregator.update(state, total, self.trial.spec.population)
         else:
-            by_party = {self.sites.index(site): upload for site, upload in uploads.items()}
+            facts = {site: (float(rows), PartyInfo(0, rows, ())) for site, rows in self.rows.items()}
+            by_party = {
+                self.sites.index(site): ReceivedUpload(upload, *facts[site]) for site, upload in uploads.items()
+            }
             update = aggregator.reduce(state, by_party, self.trial.spec.population)
         assert update is not None
         return self.trial.algorithm.server_optimizer.step(state, update)

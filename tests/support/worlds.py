@@ -1,14 +1,26 @@
 """Tiny federations for the tests: real digits, a few parties, the real loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from moonfed.core.seeds import generator
 from moonfed.core.tree import leaves
+from moonfed.core.types import (
+    Clock,
+    Optim,
+    Outputs,
+    PartyInfo,
+    Snapshot,
+    State,
+    StepContext,
+    Tensors,
+    party_tensors,
+)
 from moonfed.data.catalog.digits import digits
 from moonfed.data.dataset import Dataset
 from moonfed.engines import ENGINES, Engine, EngineOptions, Nets, nets_of
@@ -49,6 +61,24 @@ def some_sounds(rows: int = ROWS) -> Dataset:
     inputs, labels = torch.from_numpy(heard).float(), torch.from_numpy(labels)
     parts = inputs[:rows], labels[:rows], inputs[rows:], labels[rows:]
     return Dataset("sounds", *parts, classes=3, encoder="sound", batch=8)
+
+
+def step_context(
+    weights: Tensors | None = None,
+    anchors: dict[str, Outputs] | None = None,
+    state: State | None = None,
+    memory: Mapping[str, Snapshot | Tensors | Tensor] | None = None,
+    class_counts: Sequence[int] = (1, 1),
+    clock: Sequence[int] = (0, 0, 1),
+    lr: float = 0.1,
+) -> StepContext:
+    """What a rule reads in a step, for calling a rule's functions by themselves."""
+    unit = next(iter((weights or {"w": torch.zeros(())}).values()))
+    optim = Optim(*(unit.new_tensor(value) for value in (lr, 0.0, 0.0, 0.0)))
+    party = party_tensors(PartyInfo(0, sum(class_counts), tuple(class_counts)), unit)
+    sent = State(Snapshot(weights or {}, {}), {}, {}) if state is None else state
+    times = Clock(*(torch.tensor(value) for value in clock))
+    return StepContext(weights or {}, anchors or {}, sent, dict(memory or {}), optim, party, times)
 
 
 def settings(algorithm: str = "fedavg", **changes: Any) -> Config:

@@ -119,7 +119,7 @@ def test_a_bad_table_is_refused_in_one_line(content: bytes, flags: list[str], li
     ("flags", "line"),
     [
         ([*OWN, "--parties", "5"], "people has 2 parties of its own, got --parties 5"),
-        ([*OWN, "--batch", "9"], "party a has 6 rows, fewer than a batch of 9; use --batch 6 or smaller"),
+        ([*OWN, "--batch", "1", "--norm", "batch"], "party a trains on 1 row at a time, batch normalisation needs 2"),
         (["--label", "kind", "--partition", "natural"], "use --data PATH with --party COLUMN"),
     ],
 )

@@ -10,13 +10,14 @@ from moonfed.core.tree import add, scale
 from moonfed.core.types import PartyInfo
 from moonfed.data.dataset import Augmentation
 from moonfed.training.cohort import Cohorts
+from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import new_trial
 
 
 def cohorts(parties=100, rows=None, **changes):
     config = settings("fedavg", **{f"cohort__{k}": v for k, v in changes.items()})
-    return Cohorts(config, [PartyInfo(i, rows[i] if rows else 10, ()) for i in range(parties)])
+    return Cohorts(resolve(config, some_digits()), [PartyInfo(i, rows[i] if rows else 10, ()) for i in range(parties)])
 
 
 def test_the_published_cohort_of_round_0_comes_out():

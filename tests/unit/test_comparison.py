@@ -10,7 +10,8 @@ from commands import QUICK, moonfed, rows
 
 from moonfed import compare
 from moonfed.core.wording import signed
-from moonfed.report.methods import Method, Setting, comparison
+from moonfed.report.grouping import comparison
+from moonfed.report.methods import Method, Setting
 from moonfed.report.sections import accuracy_table
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.config import make_config
@@ -27,7 +28,8 @@ def record(method: str, seed: int, *accuracies: float) -> RunRecord:
 
 def setting(baseline: str | None = None, **methods: list[float]) -> Setting:
     named = [(name, record("fedavg", seed, a)) for name, values in methods.items() for seed, a in enumerate(values)]
-    return comparison(named, baseline)
+    (found,) = comparison(named, baseline)
+    return found
 
 
 def test_a_difference_is_the_method_minus_the_baseline_over_the_seeds_that_both_have():

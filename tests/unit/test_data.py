@@ -48,6 +48,13 @@ def test_an_epoch_sees_every_row_at_most_once_and_drops_the_last_incomplete_batc
     assert not torch.equal(first, second)
 
 
+def test_a_party_with_fewer_rows_than_a_batch_takes_one_step_per_epoch_on_all_of_them():
+    plan = draw_plan(0, 4, 2, np.arange(5), epochs=3, batch=16, augmentation=Augmentation())
+    assert [sorted(step.tolist()) for step in plan.rows] == [[0, 1, 2, 3, 4]] * 3
+    assert len(plan.keys) == len(plan.numbers) == 3
+    assert sorted(probe_plan(np.arange(5), 16, Augmentation()).rows.flatten().tolist()) == [0, 1, 2, 3, 4]
+
+
 def test_a_plan_is_decided_by_trial_round_and_party():
     def rows(trial, round, party):
         return draw_plan(trial, round, party, np.arange(64), 1, 16, Augmentation(4, True, True, 15.0))

@@ -36,7 +36,7 @@ def test_a_model_that_predicts_one_class_only_is_said_to(caplog, seed):
     test = x[:100], np.array(["usual", "rare"] * 50)
     fit("mlp", (x, y), test=test, parties=2, partition="iid", rounds=3, epochs=3, lr=0.05, seeds=seed, progress=False)
     (line,) = caplog.messages
-    assert "every row is predicted as class usual, so 50.0% is that class's share" in line
+    assert "every row is predicted as class usual, whose share is 50.0%" in line
 
 
 def noisy(seed: int) -> Any:
@@ -88,7 +88,7 @@ def stopped_at(trains: list[float], best: int) -> tuple[Any, Any]:
 
 def test_a_run_that_early_stopping_ended_is_advised_a_larger_patience_and_not_to_train_longer(caplog):
     caplog.set_level(logging.WARNING, "moonfed")
-    warn_about(*stopped_at([9.0, 9.0, 9.0], best=1))
+    warn_about([stopped_at([9.0, 9.0, 9.0], best=1)])
     (line,) = caplog.messages
     assert "; use a larger patience or another lr (" in line
     assert "train longer" not in line
@@ -97,7 +97,7 @@ def test_a_run_that_early_stopping_ended_is_advised_a_larger_patience_and_not_to
 @pytest.mark.parametrize(("trains", "warned"), [([0.1, 9.0, 9.0], False), ([9.0, 0.1, 0.1], True)])
 def test_whether_a_model_guesses_is_told_by_the_training_loss_of_the_kept_round(caplog, trains, warned):
     caplog.set_level(logging.WARNING, "moonfed")
-    warn_about(*stopped_at(trains, best=1))
+    warn_about([stopped_at(trains, best=1)])
     said = "the training loss of the kept round, 1, was 9, no better than guessing"
     assert [said in line for line in caplog.messages] == [True] * warned
 
@@ -105,7 +105,7 @@ def test_whether_a_model_guesses_is_told_by_the_training_loss_of_the_kept_round(
 def test_a_test_loss_worse_than_guessing_is_not_answered_with_patience_where_patience_was_used(caplog):
     caplog.set_level(logging.WARNING, "moonfed")
     trial, rounds = stopped_at([0.1, 0.1, 0.1], best=1)
-    warn_about(trial, [row | {"test_loss": 50.0} for row in rounds])
+    warn_about([(trial, [row | {"test_loss": 50.0} for row in rounds])])
     (line,) = caplog.messages
     assert line.endswith("; calibrate")
 
@@ -132,3 +132,11 @@ def test_only_true_stops_a_run():
 
     fit("mlp", "digits", parties=4, rounds=4, epochs=1, callbacks=[callback], progress=False)
     assert heard == [1, 2, 3, 4]
+
+
+def test_of_many_trials_with_problems_the_first_are_described(caplog: pytest.LogCaptureFixture):
+    for count, lines in ((4, 4), (8, 4)):
+        caplog.clear()
+        warn_about([stopped_at([9.0, 9.0, 9.0], best=1)] * count)
+        assert len(caplog.messages) == lines
+    assert caplog.messages[-1] == "5 more trials have such problems; their records show them"

@@ -19,6 +19,12 @@ def test_a_score_follows_from_its_confusion():
     assert score.at_party(PartyInfo(1, 8, (2, 2, 4))) == (2 * 3 / 4 + 2 * 2 / 4 + 4 * 1 / 2) / 8
 
 
+def test_a_class_without_test_rows_counts_neither_as_right_nor_as_wrong():
+    score = Score(torch.tensor([[3, 1, 0], [0, 0, 0], [1, 0, 1]]), 0.5)
+    assert score.at_party(PartyInfo(0, 8, (2, 4, 2))) == (2 * 3 / 4 + 2 * 1 / 2) / 4
+    assert score.at_party(PartyInfo(1, 8, (0, 8, 0))) is None
+
+
 def test_evaluation_counts_every_test_row_once():
     trial = run_one(settings("fedavg", model__norm="batch"))
     data, bench = some_digits(), context_for(trial.config)

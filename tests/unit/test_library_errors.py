@@ -17,8 +17,9 @@ from torch import nn
 import moonfed as library
 from moonfed import Callback, compare, export, fedavg, fedprox, fit, load, moon, partition, predict
 from moonfed.api.keywords import by_keyword
+from moonfed.core.algorithm import Algorithm, Preset
 from moonfed.core.errors import UserError
-from moonfed.core.rules import Algorithm, LocalRule, Preset, setting
+from moonfed.core.rules import LocalRule, setting
 from moonfed.training.config import SECTIONS, flag_of
 from moonfed.training.registry import ALGORITHMS
 
@@ -194,3 +195,8 @@ def test_callbacks_may_come_from_a_generator() -> None:
     callbacks: Any = (callback for callback in [lambda record: heard.append(record["round"])])
     fit("mlp", "digits", parties=3, rounds=1, epochs=1, callbacks=callbacks, progress=False)
     assert heard == [1]
+
+
+def test_a_server_that_is_no_name_is_refused():
+    with pytest.raises(UserError, match="server takes names of rules, for example"):
+        fedavg(server=3)  # type: ignore[call-overload]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import QUICK, moonfed, refuse, rows
+from commands import QUICK, bits, moonfed, refuse, rows
 from worlds import gap, ready, run_one, settings, trained
 
 from moonfed.training.config import make_config
@@ -28,6 +28,24 @@ def test_the_learning_rates_are_those_computed_by_hand():
     assert rates("linear", 4) == pytest.approx([0.4, 0.3, 0.2, 0.1])
     half = math.sqrt(0.5)
     assert rates("cosine", 4) == pytest.approx([0.4, 0.2 * (1 + half), 0.2, 0.2 * (1 - half)])
+
+
+def test_a_decay_multiplies_the_rate_of_every_schedule_round_by_round():
+    for schedule in ("constant", *FALLING):
+        plain = rates(schedule, 3)
+        train: Any = {"lr": 0.4, "rounds": 3, "lr_schedule": schedule, "lr_decay": 0.5}
+        found = [round_lr(TrainSettings(**train), round) for round in range(3)]
+        assert found == pytest.approx([plain[0], plain[1] / 2, plain[2] / 4])
+
+
+def test_a_decay_is_part_of_a_run_and_without_one_runs_keep_their_identity(tmp_path: Path):
+    assert make_config({"train": {"lr_decay": 1.0}}).identity == make_config({}).identity
+    assert make_config({"train": {"lr_decay": 0.998}}).identity != make_config({}).identity
+    assert "train.lr_decay needs a value <= 1" in refuse(tmp_path, "run", "--lr-decay", "1.5")
+    asked = ["run", *QUICK, "--lr-decay", "0.9", "--out", tmp_path / "run", "--resume", "--rounds"]
+    assert [moonfed(*asked, rounds).code for rounds in ("1", "3")] == [0, 0], "it does not depend on their number"
+    assert moonfed(*asked[:-1], "--out", tmp_path / "whole", "--rounds", "3").code == 0
+    assert bits(tmp_path / "run") == bits(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("schedule", FALLING)

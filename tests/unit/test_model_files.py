@@ -180,7 +180,12 @@ def test_what_cannot_be_used_is_refused(trained: Path, place: Path, monkeypatch:
         (("predict", trained, "wide.npz"), "has rows of shape 1x9x9, the training rows have 1x8x8"),
         (("predict", trained, "wide.npz", "-o", "found.txt"), "-o needs a file that ends in .csv"),
         (("predict", trained, "wide.npz", "--model", "mlp"), "of this package; omit --model"),
-        (("predict", "solo", "wide.npz"), "trains a model for each party and no global one"),
+        (
+            ("predict", "solo", "wide.npz"),
+            "a model for each party; choose one with --party, a number from 0 to 3",
+        ),
+        (("predict", "solo", "wide.npz", "--party", "4"), "a number from 0 to 3, got 4"),
+        (("predict", trained, "wide.npz", "--party", "0"), "is of moon, which has one global model; omit --party"),
         (("export", trained, "-o", "m.bin"), "-o needs a file that ends in .pt2 or .onnx"),
         (("export", trained, "-o", "nowhere/m.pt2"), "in a folder that is there"),
     ):

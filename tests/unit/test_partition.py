@@ -9,7 +9,7 @@ import moonfed
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import generator
 from moonfed.data.catalog.digits import digits
-from moonfed.data.partition import BETA_PARTITIONS, PARTITIONS, Split, partition, project_inputs
+from moonfed.data.partition import BETA_PARTITIONS, PARTITIONS, Split, partition, project_inputs, rows_by_party
 from moonfed.training.trial import class_counts
 
 # The class counts of the three data sets decide the sizes; no pixel is needed.
@@ -130,6 +130,14 @@ def test_more_rows_asked_for_than_there_are_is_said_before_any_draw():
 def test_shards_that_would_leave_a_class_out_are_refused():
     with pytest.raises(UserError, match=r"no class is left out, got 3 x 2"):
         partition("shards", digits().labels.numpy(), Split(3, 0.5, 2, 1, 0))
+
+
+def test_rows_are_grouped_by_party_in_their_order_also_where_a_party_has_none():
+    rng = np.random.default_rng(0)
+    whose, order = rng.integers(0, 9, size=200), rng.permutation(200)[:150]
+    whose[whose == 4] = 5
+    for party, rows in enumerate(rows_by_party(order, whose, 11)):
+        assert rows.tolist() == [row for row in order if whose[row] == party]
 
 
 def test_a_natural_split_gives_each_party_the_rows_that_are_its_own():

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from commands import SMALL, moonfed, refused
 from user_rows import write_csv, write_images
 
-from moonfed import fit, predict
+from moonfed import fit, load, predict
 from moonfed.core.errors import UserError
 from moonfed.data.catalog.digits import digits
 
@@ -137,3 +138,28 @@ def test_an_id_column_that_cannot_be_carried_is_refused(run: Path, place: Path) 
     words = ["--parties", "2", "--partition", "iid", "--rounds", "1", "--epochs", "1"]
     assert moonfed("run", "--data", "images", *words, "--out", "media").code == 0
     assert "needs a CSV, Parquet or .npz file" in refused(moonfed("predict", "media", "images", "--id", "name"))
+
+
+def test_a_partys_own_model_is_used_by_name_in_predictions_exports_and_python(place: Path) -> None:
+    write_csv(place / "people.csv", [*HEADER, "ward"], [[*row, "ab"[k % 2]] for k, row in enumerate(ROWS)])
+    words = (*WORDS[:4], "--party", "ward", *WORDS[6:])
+    assert moonfed("run", "--data", "people.csv", *words, "--algorithm", "fedper", "--out", "run").code == 0
+    one, other = (predict("run", "people.csv", party=name).probabilities for name in "ab")
+    assert np.abs(one - other).max() > 1e-3, "each ward has its own output layer"
+    assert np.array_equal(predict("run", "people.csv", party=1).probabilities, other)
+    answer = moonfed("predict", "run", "people.csv", "--party", "b", "--json").value
+    assert [list(row["probabilities"].values()) for row in answer["rows"]] == other.tolist()
+    assert moonfed("export", "run", "-o", "b.pt2", "--party", "1").out.startswith("model of party 1, takes")
+    assert not torch.equal(load("run", party="a").model.head.weight, load("run", party="b").model.head.weight)
+    assert "choose one with --party, one of a, b" in refused(moonfed("predict", "run", "people.csv"))
+    with pytest.raises(UserError, match=r"choose one with party, one of a, b, got c"):
+        predict("run", "people.csv", party="c")
+
+
+def test_a_file_is_no_name_of_a_party_in_a_simulation(place: Path) -> None:
+    write_csv(place / "people.csv", [*HEADER, "ward"], [[*row, "ab"[k % 2]] for k, row in enumerate(ROWS)])
+    words = (*WORDS[:4], "--party", "ward", *WORDS[6:], "--algorithm", "fedper")
+    assert moonfed("run", "--data", "people.csv", *words, "--out", "run").code == 0
+    said = refused(moonfed("predict", "run", "people.csv", "--party", "run/final.safetensors"))
+    assert "run is no federation and holds its parties' models; use --party with a name" in said
+    assert moonfed("export", "run", "-o", "b.pt2", "--party", "b").out.startswith("model of party b, takes")

@@ -16,7 +16,8 @@ from moonfed.data.catalog.image_sets import CLASS_NAMES, IMAGE_SETS
 from moonfed.report.blocks import Table
 from moonfed.report.final_models import class_names
 from moonfed.report.group_names import distinguishing, name_groups
-from moonfed.report.methods import settings_of, shared_settings
+from moonfed.report.grouping import settings_of
+from moonfed.report.methods import shared_settings
 from moonfed.report.run_report import report_sections
 from moonfed.storage.run_record import RunRecord, read_run, read_runs
 from moonfed.training.config import make_config

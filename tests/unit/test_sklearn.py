@@ -88,3 +88,9 @@ def test_optimizer_and_schedule_are_those_of_fit() -> None:
     assert len({str(model.rows_[-1]["losses"]) for model in models}) == 3
     with pytest.raises(ValueError, match=r"^momentum is for optimizer sgd"):
         clone(QUICK).set_params(optimizer="adamw", momentum=0.9).fit(X, Y)
+
+
+def test_a_method_without_a_global_model_is_refused_before_it_trains():
+    x, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="a classifier is one model, fedper trains one per party"):
+        MoonClassifier(algorithm="fedper", rounds=10_000).fit(x, y)

@@ -180,14 +180,15 @@ def test_an_encoding_reads_later_rows_in_the_same_way_as_the_training_rows(place
     assert site.encoding["details"]["columns"][0]["mean"] == mean, "a site uses the shared encoding"
 
 
-def test_the_default_batch_is_no_larger_than_the_smallest_party_trains_on(place: Path):
+def test_a_party_smaller_than_a_batch_trains_and_leaves_the_batch_of_the_others_as_it_is(place: Path):
     rows: list[list[object]] = [[k, "xy"[k % 2], "b" if k < 6 else "a"] for k in range(40)]
     write_csv(place / "t.csv", ["n", "label", "who"], rows)
-    for more, batch in (([], 5), (["--validation", "0.5"], 2)):
-        name = f"run{batch}"
+    for name, more, steps in (("run", [], 1 + 1), ("half", ["--validation", "0.5"], 1 + 1)):
         answer = moonfed("run", "--data", "t.csv", "--party", "who", *QUICK, "--out", name, *more)
         assert answer.code == 0, answer.err
-        assert json.loads((place / name / "config.json").read_text())["config"]["train"]["batch"] == batch
+        assert json.loads((place / name / "config.json").read_text())["config"]["train"]["batch"] == 16
+        last = json.loads((place / name / "rounds.jsonl").read_text().splitlines()[-1])
+        assert (last["cohort"], last["steps"]) == ([0, 1], steps)
 
 
 def test_simulated_parties_of_user_data_can_fill_a_batch(place: Path):

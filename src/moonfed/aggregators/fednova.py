@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.rules import Aggregator, Preset, mean_buffers, mean_of, weighted
+from moonfed.core.algorithm import Preset
+from moonfed.core.averaging import mean_buffers, mean_of, weighted
+from moonfed.core.rules import Aggregator
 from moonfed.core.tree import scale
 from moonfed.core.types import PartyInfo, Population, State, Tensors, Update, Upload
 
@@ -19,7 +21,7 @@ class FedNovaAggregator(Aggregator):
 
     def update(self, state: State, total: Tensors, population: Population) -> Update:
         mean_steps = mean_of("effective_steps", total)["a"]
-        return Update(scale(mean_of("delta", total), mean_steps), mean_buffers(state, total), {})
+        return Update(scale(mean_of("delta", total), mean_steps), mean_buffers(state, total), {}, {})
 
 
 PRESET = Preset("fednova", aggregator=FedNovaAggregator)

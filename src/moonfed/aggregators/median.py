@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from moonfed.aggregators.trimmed_mean import trimmed
-from moonfed.core.rules import Aggregator, Preset
-from moonfed.core.types import Population, State, Update, Upload
+from moonfed.core.algorithm import Preset
+from moonfed.core.rules import Aggregator
+from moonfed.core.types import Population, ReceivedUpload, State, Update
 
 
 @dataclass(frozen=True)
@@ -13,8 +14,8 @@ class MedianAggregator(Aggregator):
 
     linear = False
 
-    def reduce(self, state: State, uploads: dict[int, Upload], population: Population) -> Update:
-        return trimmed(uploads, (len(uploads) - 1) // 2)
+    def reduce(self, state: State, received: dict[int, ReceivedUpload], population: Population) -> Update:
+        return trimmed(received, (len(received) - 1) // 2)
 
 
 PRESET = Preset("median", aggregator=MedianAggregator)

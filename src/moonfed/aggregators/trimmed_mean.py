@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from moonfed.core.rules import Aggregator, Preset, setting
-from moonfed.core.types import Population, State, Tensors, Update, Upload
+from moonfed.core.algorithm import Preset
+from moonfed.core.averaging import as_type
+from moonfed.core.rules import Aggregator, setting
+from moonfed.core.types import Population, ReceivedUpload, State, Tensors, Update
 
 
 @dataclass(frozen=True)
@@ -20,17 +22,17 @@ class TrimmedMeanAggregator(Aggregator):
     linear = False
     trim: float = setting(0.2, "fraction of the parties removed at each end, rounded up; 0: plain mean", ge=0, lt=0.5)
 
-    def reduce(self, state: State, uploads: dict[int, Upload], population: Population) -> Update:
+    def reduce(self, state: State, received: dict[int, ReceivedUpload], population: Population) -> Update:
         # Rounded up: a tenth of five parties is one. Of two parties neither is removed.
-        cut = math.ceil(self.trim * len(uploads) - 1e-9)
-        return trimmed(uploads, min(cut, (len(uploads) - 1) // 2))
+        cut = math.ceil(self.trim * len(received) - 1e-9)
+        return trimmed(received, min(cut, (len(received) - 1) // 2))
 
 
-def trimmed(uploads: dict[int, Upload], cut: int) -> Update:
+def trimmed(received: dict[int, ReceivedUpload], cut: int) -> Update:
     """Average weights and buffers without the cut smallest and the cut largest values of each entry."""
-    received = list(uploads.values())
-    delta = _trimmed_mean([upload.delta for upload in received], cut)
-    return Update(delta, _trimmed_mean([upload.buffers for upload in received], cut), {})
+    uploads = [each.upload for each in received.values()]
+    delta = _trimmed_mean([upload.delta for upload in uploads], cut)
+    return Update(delta, _trimmed_mean([upload.buffers for upload in uploads], cut), {}, {})
 
 
 def _trimmed_mean(trees: list[Tensors], cut: int) -> Tensors:
@@ -39,7 +41,7 @@ def _trimmed_mean(trees: list[Tensors], cut: int) -> Tensors:
 
 def _mean(values: Tensor, cut: int) -> Tensor:
     rest = values[cut : len(values) - cut]  # [party, ...]
-    return rest.mean(0) if rest.is_floating_point() else rest.double().mean(0).round().to(rest.dtype)
+    return rest.mean(0) if rest.is_floating_point() else as_type(rest.double().mean(0), rest.dtype)
 
 
 PRESET = Preset("trimmed-mean", aggregator=TrimmedMeanAggregator)

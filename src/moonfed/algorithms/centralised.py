@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.rules import LocalRule, Preset
+from moonfed.core.algorithm import Preset
+from moonfed.core.rules import LocalRule
 
 
 @dataclass(frozen=True)

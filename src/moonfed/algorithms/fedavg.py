@@ -1,13 +1,9 @@
-"""FedAvg (McMahan et al. 2017): plain local SGD, then the share-weighted mean of the parties' models."""
+"""FedAvg (McMahan et al. 2017): plain local SGD, then the share-weighted mean of the parties' models.
 
-from dataclasses import dataclass
+Both are the defaults of core/rules.py. Methods that change the server alone have the same local rule, so that their
+parties share a stack.
+"""
 
-from moonfed.core.rules import LocalRule, Preset
+from moonfed.core.algorithm import Preset
 
-
-@dataclass(frozen=True)
-class FedAvgLocal(LocalRule):
-    """SGD on cross-entropy and nothing else."""
-
-
-PRESET = Preset("fedavg", FedAvgLocal)
+PRESET = Preset("fedavg")

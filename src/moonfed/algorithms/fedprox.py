@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from moonfed.core.rules import LocalRule, Preset, setting
+from moonfed.core.algorithm import Preset
+from moonfed.core.rules import LocalRule, setting
+from moonfed.core.tree import squared_distance
 from moonfed.core.types import Outputs, StepContext, Tensors
 
 
@@ -17,8 +18,7 @@ class FedProxLocal(LocalRule):
     mu: float = setting(0.01, "weight of the proximal term", ge=0)
 
     def loss(self, out: Outputs, y: Tensor, ctx: StepContext) -> Tensors:
-        start = ctx.state.model.weights
-        distance = torch.stack([((w - start[k]) ** 2).sum() for k, w in ctx.weights.items()]).sum()
+        distance = squared_distance(ctx.weights, ctx.state.model.weights)
         return {"supervised": cross_entropy(out.logits, y), "proximal": self.mu / 2 * distance}
 
 

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from moonfed.core.rules import LocalRule, Preset, setting
+from moonfed.core.algorithm import Preset
+from moonfed.core.loss_terms import TermRule
+from moonfed.core.rules import setting
 from moonfed.core.types import (
     InitModel,
     Outputs,
@@ -24,7 +26,7 @@ from moonfed.core.types import (
 
 
 @dataclass(frozen=True)
-class MoonLocal(LocalRule):
+class MoonLocal(TermRule):
     """Cross-entropy plus mu times the model-contrastive loss."""
 
     mu: float = setting(1.0, "weight of the contrastive term", ge=0)
@@ -38,7 +40,7 @@ class MoonLocal(LocalRule):
     def anchors(self, state: State, memory: Slots) -> dict[str, Snapshot]:
         return {"global": state.model} | {k: as_snapshot(memory, k) for k in self._queue()}
 
-    def loss(self, out: Outputs, y: Tensor, ctx: StepContext) -> Tensors:
+    def term(self, out: Outputs, y: Tensor, ctx: StepContext) -> Tensors:
         # Column 0 is the positive pair. An empty slot of the queue is masked out: the first round has no negative and
         # its step is FedAvg's, to the bit.
         columns = [ctx.anchors["global"], *(ctx.anchors[k] for k in self._queue())]
@@ -46,7 +48,7 @@ class MoonLocal(LocalRule):
         empty = torch.arange(len(columns), device=sims.device) > as_tensor(ctx.memory, "count")
         logits = (sims / self.temperature).masked_fill(empty, -torch.inf)
         contrast = cross_entropy(logits, torch.zeros_like(y))
-        return {"supervised": cross_entropy(out.logits, y), "contrastive": self.mu * contrast}
+        return {"contrastive": self.mu * contrast}
 
     def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
         # Newest first, the oldest is dropped; the authors' queue copies one model into all older slots for k >= 3.

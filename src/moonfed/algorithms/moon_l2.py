@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from moonfed.core.rules import LocalRule, Preset, setting
+from moonfed.core.algorithm import Preset
+from moonfed.core.rules import LocalRule, setting
 from moonfed.core.types import Outputs, Slots, Snapshot, State, StepContext, Tensors
 
 ROUNDING = 1e-4

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.rules import Aggregator, LocalRule, Preset
+from moonfed.core.algorithm import Preset
+from moonfed.core.rules import Aggregator, LocalRule
 from moonfed.core.tree import add, prefixed, scale, sub, under, zeros_like
 from moonfed.core.types import (
     InitModel,
@@ -51,7 +52,7 @@ class ScaffoldAggregator(Aggregator):
     needs = frozenset({"control_change"})
     gives = frozenset({"control"})
 
-    def init(self, model: Snapshot, init_model: InitModel) -> Slots:
+    def init(self, model: Snapshot, init_model: InitModel, population: Population) -> Slots:
         return {"control": zeros_like(model.weights)}
 
     def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.rules import Aggregator, LocalRule, Preset
+from moonfed.core.algorithm import Preset
+from moonfed.core.rules import Aggregator, LocalRule
 from moonfed.core.tree import add, prefixed, scale, sub, under
 from moonfed.core.types import (
     InitModel,
@@ -57,7 +58,7 @@ class ScaffoldNiidAggregator(Aggregator):
     needs = frozenset({"state_control_change"})
     gives = frozenset({"state_control"})
 
-    def init(self, model: Snapshot, init_model: InitModel) -> Slots:
+    def init(self, model: Snapshot, init_model: InitModel, population: Population) -> Slots:
         return {"state_control": floats(init_model("control"))}
 
     def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.rules import Aggregator, LocalRule, Preset
+from moonfed.core.algorithm import Preset
+from moonfed.core.rules import Aggregator, LocalRule
 from moonfed.core.types import (
     InitModel,
     PartyInfo,
@@ -23,7 +24,7 @@ class SoloLocal(LocalRule):
     """Plain training of the party's own model, with one optimiser from the first round to the last."""
 
     # Not a slot but a promise in both directions: a server that averaged these models would make no sense.
-    needs = gives = frozenset({"solitude"})
+    needs = gives = frozenset({"nothing shared"})
     keeps_optimizer = True
 
     def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
@@ -43,7 +44,7 @@ class SoloLocal(LocalRule):
 class SoloAggregator(Aggregator):
     """A server that receives nothing and sends nothing."""
 
-    needs = gives = frozenset({"solitude"})
+    needs = gives = frozenset({"nothing shared"})
 
     def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:
         return {}

@@ -8,8 +8,9 @@ from moonfed.api.fit import compare, fit
 from moonfed.api.partitioning import partition
 from moonfed.api.predict import Predictions, load, predict
 from moonfed.api.results import Comparison, Result, Run
+from moonfed.core.algorithm import Algorithm
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.core.rules import Aggregator, Algorithm, LocalRule, ServerOptimizer
+from moonfed.core.rules import Aggregator, LocalRule, ServerOptimizer
 from moonfed.data.dataset import Dataset
 from moonfed.training.callbacks import Callback
 

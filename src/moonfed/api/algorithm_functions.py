@@ -8,18 +8,23 @@ from textwrap import fill
 from typing import Any, TypeAlias
 
 from moonfed.api.keywords import keyword_errors
+from moonfed.core.algorithm import Algorithm, Preset
 from moonfed.core.errors import UserError
-from moonfed.core.rules import Algorithm, Preset, settings_of
+from moonfed.core.rules import settings_of
+from moonfed.core.wording import short_value
 from moonfed.experiments.compare import parse_method
 from moonfed.training.registry import (
     ALGORITHMS,
-    SERVERS,
-    SIGNS,
+    GENERAL_SERVERS,
+    PHASES,
+    TERMS,
     check_options,
     check_settings,
+    chosen_server,
     make_algorithm,
     preset_of,
 )
+from moonfed.training.rule_options import SIGNS
 
 AlgorithmFunction: TypeAlias = Callable[..., Algorithm]
 
@@ -40,7 +45,10 @@ def algorithm_function(name: str) -> AlgorithmFunction:
             raise UserError(
                 f"{make.__name__} takes keywords, for example {make.__name__}({example}); got a plain value"
             )
-        return make_algorithm(name, server, check_options(name, server, settings))
+        if not isinstance(server, str | None):
+            raise UserError(f"server takes names of rules, for example server='fedavgm', got {server!r}")
+        chosen = chosen_server(name, server, settings)
+        return make_algorithm(name, chosen, check_options(name, chosen, settings))
 
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(k, kind, default=f.default, annotation=f.type) for k, f in fields.items()]
@@ -63,7 +71,11 @@ def _describe(name: str, fields: dict[str, Field[Any]]) -> str:
         ]
         limits += [" or ".join(map(repr, field.metadata["choices"]))] if field.metadata["choices"] else []
         lines.append(f"{key}: {'; '.join([field.metadata['help'], *limits, f'default {field.default!r}'])}")
-    lines.append(f"server: the server's side of another algorithm ({', '.join(SERVERS)}); default: its own")
+    lines.append(
+        f"server: other rules at the server ({', '.join(GENERAL_SERVERS)}, or 'fednova+momentum'), "
+        f"{' or '.join(TERMS)} to add that method's term to the loss, "
+        f"phases after training ({', '.join(PHASES)}), several joined by a plus; default: its own, and no phase"
+    )
     return "\n".join(
         lines[:5] + [fill(line, 96, initial_indent=" " * 4, subsequent_indent=" " * 8) for line in lines[5:]]
     )
@@ -83,6 +95,7 @@ def algorithm_of(given: "Algorithm | AlgorithmFunction | str") -> Algorithm:
     if isinstance(given, str):
         settings = parse_method(given)
         name, server = settings.pop("name"), settings.pop("server", None)
+        server = chosen_server(name, server, settings)
         return make_algorithm(name, server, check_options(name, server, settings))
     if not isinstance(given, Algorithm):
         raise UserError(f"an algorithm is moon(), fedavg() and so on, or a name, got {type(given).__name__}")
@@ -105,22 +118,21 @@ def label_of(algorithm: Algorithm) -> str:
         for name, field in settings_of(rule).items()
         if getattr(rule, name) != field.default
     }
-    return algorithm.name + (":" + ",".join(f"{k}={_short(v)}" for k, v in changed.items()) if changed else "")
-
-
-def _short(value: float | int | str) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return algorithm.name + (":" + ",".join(f"{k}={short_value(v)}" for k, v in changed.items()) if changed else "")
 
 
 def _register(algorithm: Algorithm) -> None:
     """Register a user's algorithm by its name, for this process."""
-    name, plus, _ = algorithm.name.partition("+")
+    name, plus, after = algorithm.name.partition("+")
     known = ALGORITHMS.get(name)
     server = type(algorithm.aggregator), type(algorithm.server_optimizer)
     if known is None or name in _REGISTERED_BY_USERS:  # a notebook cell that is run again makes another class
-        preset = Preset(name, type(algorithm.local), *server)
+        phases = () if plus else tuple(type(phase) for phase in algorithm.phases)
+        preset = Preset(name, type(algorithm.local), *server, phases=phases)
         check_settings([*ALGORITHMS.values(), preset])
         _REGISTERED_BY_USERS.add(name)
         ALGORITHMS[name] = preset
-    elif type(algorithm.local) is not known.local or not (plus or server == known.rules[1:]):
+    elif type(algorithm.local) is not preset_of(name, after or None).local or not (
+        plus or (*server, *map(type, algorithm.phases)) == known.rules[1:]
+    ):
         raise UserError(f"there is another algorithm of the name {name}; give yours another name")

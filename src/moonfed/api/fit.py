@@ -18,8 +18,8 @@ from moonfed.api.classifier import Classifier, classifier, run_facts
 from moonfed.api.inputs import DataLike, Given, Rows, given
 from moonfed.api.keywords import Settings, by_keyword, check_keywords, config_of, keyword_errors
 from moonfed.api.results import Comparison, Result, Run
+from moonfed.core.algorithm import Algorithm
 from moonfed.core.errors import RunFailed, UserError
-from moonfed.core.rules import Algorithm
 from moonfed.core.tree import under
 from moonfed.core.types import Tensors
 from moonfed.experiments.execute import execute
@@ -254,8 +254,7 @@ def _run(named: Sequence[tuple[str, Algorithm]], seeds: Sequence[int], how: _How
             for callback in callbacks:
                 callback.on_end(ended)
             rounds = [history.records.get(trial.spec, []) for trial in ended]
-            for trial, records in zip(ended, rounds, strict=True):
-                warn_about(trial, records)
+            warn_about(zip(ended, rounds, strict=True))
     return [
         _outcome(trial, context, records, folder, how.rows)
         for trial, records, folder in zip(ended, rounds, folders, strict=True)
@@ -282,7 +281,9 @@ def _models(trial: Trial, context: RunContext, rows: Given, temperature: float |
 
     if not trial.algorithm.personal:
         return {"global": make(tensors)}
-    return {str(party): make(under(f"party{party}", tensors)) for party in sorted(trial.memory)}
+    names = {trial.spec.party_name(party): f"party{party}" for party in trial.personal_models()}
+    shared = "global model" if "global" in names else "global"  # there may be a party of that name
+    return {name: make(of) for name, key in {shared: "global", **names}.items() if (of := under(key, tensors))}
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:

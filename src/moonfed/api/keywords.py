@@ -7,10 +7,11 @@ from functools import cache
 from inspect import signature
 from typing import Any, Literal, TypedDict
 
+from moonfed.core.algorithm import Algorithm
 from moonfed.core.errors import RunFailed, UserError, unknown
-from moonfed.core.rules import Algorithm
 from moonfed.training.config import SECTIONS, Config, flag_of, make_config
-from moonfed.training.registry import ALGORITHMS, all_settings, setting_flag
+from moonfed.training.registry import ALGORITHMS, SHARED, all_settings
+from moonfed.training.rule_options import setting_flag
 
 
 class Settings(TypedDict, total=False):
@@ -42,6 +43,7 @@ class Settings(TypedDict, total=False):
     optimizer: Literal["sgd", "adamw"]
     lr: float
     lr_schedule: Literal["constant", "cosine", "linear"]
+    lr_decay: float
     momentum: float
     weight_decay: float
     max_grad_norm: float
@@ -87,13 +89,18 @@ def check_keywords(settings: Mapping[str, Any], function: Callable[..., Any], al
 def _belongs_to_algorithm(name: str, value: Any, several: bool, algorithms: Sequence[Algorithm]) -> UserError:
     """Say how a setting of an algorithm is given: to one that was chosen, if it has it, else to one that does."""
     owners = [] if name == "server" else [owner for owner, _ in all_settings()[name]]
-    chosen = [algorithm.name.partition("+")[0] for algorithm in algorithms]
-    fitting = [one for one in chosen if not owners or one in owners]
+    chosen = [
+        algorithm.name if algorithm.name in owners else algorithm.name.partition("+")[0] for algorithm in algorithms
+    ]
+    fitting = [one for one in chosen if not owners or one in owners or name in SHARED]
     maker = (fitting or (["moon"] if "moon" in owners else owners))[0]
-    if not ALGORITHMS[maker].local.__module__.startswith("moonfed."):
+    function, _, server = maker.partition("+")
+    if not ALGORITHMS[function].local.__module__.startswith("moonfed."):
         return UserError(f"{name} is a setting of the algorithm; set it where {maker} is made")
-    call = f"moonfed.{maker.replace('-', '_')}({name}={value!r})"
-    use = f"give it to one of them, [{call}, ...]" if several else f"use algorithm={call}"
+    with_server = f"server={server!r}, " if server else ""
+    call = f"moonfed.{function.replace('-', '_')}({with_server}{name}={value!r})"
+    each = "each" if name in SHARED else "one"
+    use = f"give it to {each} of them, [{call}, ...]" if several else f"use algorithm={call}"
     if fitting:
         return UserError(f"{name} is a setting of the algorithm; {use}")
     verb = "has" if len(owners) == 1 else "have"

@@ -136,19 +136,26 @@ def predict(
     model: str | None = None,
     skip_bad_rows: bool = False,
     id: str | None = None,
+    party: str | int | None = None,
 ) -> Predictions:
     """Predict the classes of the rows of a file or folder that is like the run's data, with the run's model.
 
-    id names a column of identifiers to carry along; the model need not know it.
+    id names a column of identifiers to carry along; the model need not know it. party chooses a party's own model,
+    by name or number, where the run's algorithm trains one for each.
     """
-    return predict_rows(run, data, model, skip_bad_rows, id)
+    return predict_rows(run, data, model, skip_bad_rows, id, None if party is None else str(party))
 
 
 def predict_rows(
-    run: str | PathLike[str], data: str | PathLike[str], model: str | None, skip_bad_rows: bool, id: str | None = None
+    run: str | PathLike[str],
+    data: str | PathLike[str],
+    model: str | None,
+    skip_bad_rows: bool,
+    id: str | None = None,
+    party: str | None = None,
 ) -> Predictions:
     """Do what predict does; errors name the flags of the command line."""
-    saved = read_saved(Path(run), model)
+    saved = read_saved(Path(run), model, party)
     found = apply_encoding(saved.encoding, Path(data), skip_bad_rows)
     places = [found.rows.place(row) for row in range(len(found.inputs))]
     ids = None if id is None else row_ids(Path(data), id, places)
@@ -164,9 +171,12 @@ def predict_rows(
 
 
 @keyword_errors(READ)
-def load(run: str | PathLike[str], model: str | None = None) -> Classifier:
-    """Read the model of a run folder as a plain module; a custom encoder is named again, FILE.py:NAME."""
-    return load_classifier(read_saved(Path(run), model))
+def load(run: str | PathLike[str], model: str | None = None, party: str | int | None = None) -> Classifier:
+    """Read the model of a run folder as a plain module; a custom encoder is named again, FILE.py:NAME.
+
+    party chooses a party's own model, by name or number, where the run's algorithm trains one for each.
+    """
+    return load_classifier(read_saved(Path(run), model, None if party is None else str(party)))
 
 
 def load_classifier(saved: Saved) -> Classifier:

@@ -17,6 +17,7 @@ from moonfed.report.cell_text import ends_text
 from moonfed.report.table_formats import as_html
 from moonfed.training.accuracy import accuracy, accuracy_window
 from moonfed.training.config import Config
+from moonfed.training.evaluation_rows import judged_on
 from moonfed.training.metrics import METRIC_NAMES, Metrics
 from moonfed.training.records import RoundRecord
 
@@ -34,21 +35,22 @@ class Run:
     config: Config
     rows: list[RoundRecord]  # one a round
     evaluation: Mapping[str, Any]  # accuracy by class and party, confusion of classes
-    models: Mapping[str, Classifier]  # the global one, or one a party where each has its own
+    models: Mapping[str, Classifier]  # "global", or by party where each has its own; of ditto both
     folder: Path | None = None
 
     @property
     def model(self) -> Classifier:
         """The global model, in eval mode."""
         if "global" not in self.models:
-            raise UserError(f"{self.method} trains a model for each party; they are in .models, by party")
+            raise UserError(f"{self.method} trains a model for each party; they are in runs[0].models, by party")
         return self.models["global"]
 
     @property
     def accuracy(self) -> float:
         """Mean accuracy over the last quarter of the evaluated rounds, at most ten; with patience the kept model's.
 
-        It is measured on all test rows, or with validation on the held-out rows.
+        It is measured on all test rows, or with validation on the held-out rows; personal models on rows like their
+        party's own.
         """
         found = accuracy(self.rows)
         return self.final_accuracy if found is None else found
@@ -59,8 +61,11 @@ class Run:
         return float(self.evaluation["accuracy"])
 
     @property
-    def accuracy_by_party(self) -> dict[str, float]:
-        """The accuracy that each party sees: on its own test rows, or on test rows with the class shares of its own."""
+    def accuracy_by_party(self) -> dict[str, float | None]:
+        """The accuracy that each party sees: on its own test rows, or on test rows with the class shares of its own.
+
+        None for a party without test rows. Parties in a graph see the consensus model.
+        """
         if "by_party" in self.evaluation:  # the data says whose its rows are
             return {party: figures["accuracy"] for party, figures in self.evaluation["by_party"].items()}
         found = self.evaluation.get("accuracy_by_party", self.evaluation.get("accuracy_at_party"))
@@ -72,7 +77,7 @@ class Run:
         return {name: self.evaluation[name] for name in METRIC_NAMES if name in self.evaluation}
 
     def __repr__(self) -> str:
-        after = f"on {self.config.data.judged_on} after {counted(len(self.rows), 'round')}"
+        after = f"on {judged_on(self.config)} after {counted(len(self.rows), 'round')}"
         return f"<{self.method}, seed {self.seed}: accuracy {self.accuracy:.1%} {after}>"
 
     def _repr_html_(self) -> str:
@@ -116,18 +121,17 @@ class Result:
         return accuracy_interval([run.accuracy for run in self.runs])
 
     @property
-    def accuracy_by_party(self) -> dict[str, float]:
-        """The accuracy that each party sees."""
+    def accuracy_by_party(self) -> dict[str, float | None]:
+        """The accuracy that each party sees; mean over the seeds, None for a party without test rows."""
         found = [run.accuracy_by_party for run in self.runs]
-        return {party: statistics.fmean(one[party] for one in found) for party in found[0]}
+        known = {party: [one[party] for one in found] for party in found[0]}
+        return {party: _mean_of_known(values) for party, values in known.items()}
 
     @property
     def metrics(self) -> Metrics:
         """Log loss, Brier score and so on of the final model; mean over the seeds."""
         found = [run.metrics for run in self.runs]
-        values = {name: [one[name] for one in found] for name in found[0]}
-        known = {name: [v for v in several if v is not None] for name, several in values.items()}
-        return {name: statistics.fmean(several) if several else None for name, several in known.items()}
+        return {name: _mean_of_known([one[name] for one in found]) for name in found[0]}
 
     @property
     def rows(self) -> list[RoundRecord]:
@@ -152,7 +156,7 @@ class Result:
         first, several = self.runs[0], len(self.runs) > 1
         seeds = f"{len(self.runs)} seeds" if several else f"seed {first.seed}"
         spread = f" ± {self.std:.1%}" if several else ""
-        return f"<{first.method}, {seeds}: accuracy {self.accuracy:.1%}{spread} on {first.config.data.judged_on}>"
+        return f"<{first.method}, {seeds}: accuracy {self.accuracy:.1%}{spread} on {judged_on(first.config)}>"
 
     def _repr_html_(self) -> str:
         """Show a small table in a notebook, a line per seed."""
@@ -183,19 +187,26 @@ class Comparison:
         return drawn(self.results, what)
 
     def __repr__(self) -> str:
-        wide = max(map(len, self.results))
-        lines = [
-            f"{name:{wide}}  {result.accuracy:6.1%} ± {result.std:.1%}  ({counted(len(result.runs), 'seed')})"
-            for name, result in self.results.items()
-        ]
+        wide, several = max(map(len, self.results)), len(self._judged) > 1
+        lines: list[str] = []
+        for name, result in self.results.items():
+            first, seeds = result.runs[0], len(result.runs)
+            spread = f" ± {result.std:.1%}" if seeds > 1 else ""
+            on = f", on {judged_on(first.config)}" if several else ""
+            lines.append(f"{name:{wide}}  {result.accuracy:6.1%}{spread}  ({counted(seeds, 'seed')}){on}")
         return "\n".join(lines)
+
+    @property
+    def _judged(self) -> set[str]:
+        """The kinds of rows that the accuracies are on; those of different kinds are not comparable."""
+        return {judged_on(result.runs[0].config) for result in self.results.values()}
 
     def _repr_html_(self) -> str:
         """Show a small table in a notebook, a line per method."""
         columns = ["method", "accuracy", "standard deviation", "95 % interval", "final accuracy", "seeds"]
         rows = [
             [
-                name,
+                name if len(self._judged) < 2 else f"{name}, on {judged_on(result.runs[0].config)}",
                 f"{result.accuracy:.1%}",
                 f"{result.std:.1%}" if len(result.runs) > 1 else "",
                 ends_text(result.interval, sign="%"),
@@ -220,7 +231,7 @@ def _as_table(runs: Sequence[Run], caption: str) -> str:
 
 
 def _note(run: Run) -> str:
-    return f"accuracy: {accuracy_window(run.rows)}, on {run.config.data.judged_on}"
+    return f"accuracy: {accuracy_window(run.rows)}, on {judged_on(run.config)}"
 
 
 def frame(rows: list[RoundRecord]) -> "DataFrame":
@@ -256,3 +267,8 @@ def _value(row: RoundRecord, what: str) -> float | None:
 
 def _losses(row: RoundRecord) -> dict[str, float]:
     return {f"loss_{name}": value for name, value in row["losses"].items()}
+
+
+def _mean_of_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from moonfed.api.algorithm_functions import algorithm_of
 from moonfed.api.classifier import Classifier
 from moonfed.api.fit import AlgorithmLike, EncoderLike, fit
 from moonfed.api.keywords import Settings, by_keyword
@@ -90,9 +91,10 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"a classifier needs rows of two classes or more, got one class: {self.classes_[0]}")
         seed = self._seed()
         try:
+            if (chosen := algorithm_of(self.algorithm)).personal:
+                raise UserError(f"a classifier is one model, {chosen.name} trains one per party; use moonfed.fit")
             names, whose = self._whose(numbers.astype(np.int64), party, seed, np.asarray(x))
             data = _data(np.asarray(x, dtype=np.float64), numbers, whose, names, [str(k) for k in self.classes_])
-            smallest = int(np.bincount(whose).min())
             found = fit(
                 self.encoder,
                 data,
@@ -100,7 +102,7 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 rounds=self.rounds,
                 seeds=seed,
                 progress=False,
-                **self._settings(smallest, data, party is None),
+                **self._settings(data, party is None),
             )
         except UserError as error:
             raise ValueError(by_keyword(str(error))) from None
@@ -123,14 +125,14 @@ class MoonClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = self.predict_proba(X)
         return self.classes_[found.argmax(1)]
 
-    def _settings(self, smallest: int, data: Dataset, simulated: bool) -> Settings:
-        """Collect the settings of fit; the smallest party must be able to fill a batch."""
-        batch, epochs = min(self.batch, smallest), self.epochs
+    def _settings(self, data: Dataset, simulated: bool) -> Settings:
+        """Collect the settings of fit."""
+        epochs = self.epochs
         if epochs is None and simulated and data.inputs.dim() == 2:  # to fit, the split is one that the data has
-            counts = (len(data.labels), len(data.party_names), batch, data.classes)
+            counts = (len(data.labels), len(data.party_names), self.batch, data.classes)
             epochs = table_epochs(*counts, self.partition)
         settings: Settings = {
-            "batch": batch,
+            "batch": self.batch,
             "optimizer": self.optimizer,
             "projection": self.projection,
             "evaluate_every": max(1, self.rounds),

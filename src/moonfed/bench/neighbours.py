@@ -74,7 +74,8 @@ def _run(command: Sequence[str], out: Path) -> float:
     whole = [sys.executable, "-m", "moonfed", *command, "--out", str(out)]
     done = subprocess.run(whole, capture_output=True, text=True)
     if done.returncode:
-        raise RunFailed(f"moonfed {' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise RunFailed(f"moonfed {' '.join(command)} ended with {done.returncode}: {last[:300]}")
     return time.perf_counter() - began
 
 

@@ -140,6 +140,10 @@ def init_site(
         str, typer.Option("--ignore", metavar="COLUMNS", help="columns to ignore, separated by commas")
     ] = "",
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="skip rows that cannot be used")] = False,
+    test: Annotated[
+        Path | None,
+        typer.Option("--test", metavar="PATH", help="test rows that stay here, for a personal model (fedper, ditto)"),
+    ] = None,
     share: Annotated[
         int | None, typer.Option("--share", min=0, help="instead: the rows of this party in the simulated split")
     ] = None,
@@ -151,18 +155,19 @@ def init_site(
     from moonfed.data.readers.schema import inspect_rows
     from moonfed.federation.pki.site_folder import SiteSettings, make_site_folder
 
-    rows = None if data is None else str(data.resolve())
+    rows, test_rows = (None if path is None else str(path.resolve()) for path in (data, test))
     left_out = tuple(part.strip() for part in ignore.split(",") if part.strip())
-    settings = SiteSettings(name, share, rows, label, text, left_out, skip_bad_rows, device, threads)
+    reading: dict[str, Any] = {"label": label, "text": text, "ignore": left_out, "skip_bad_rows": skip_bad_rows}
+    settings = SiteSettings(name, share, rows, **reading, device=device, threads=threads, test=test_rows)
     if rows is None and settings.reader_options != ReaderOptions():
         raise UserError(
             "--label, --text, --ignore and --skip-bad-rows are about a site's own rows; name them with --data"
         )
     with messages_to(print_line):
-        said = rows and inspect_rows(rows, settings.reader_options)
+        said = [inspect_rows(path, settings.reader_options) for path in (rows, test_rows) if path]
     made = make_site_folder(folder, invitation, settings)
-    if said:
-        typer.echo(said)
+    for line in said:
+        typer.echo(line)
     typer.echo(f"made {folder}; send {made.public_key_path} to the coordinator, then: moonfed site join {folder}")
 
 

@@ -13,7 +13,8 @@ from moonfed.cli.help_pages import Json
 from moonfed.core.errors import UserError
 from moonfed.core.regular_file import regular_size
 from moonfed.training.config import SECTIONS, flag_in
-from moonfed.training.registry import all_settings, setting_flag
+from moonfed.training.registry import BASELINE, all_settings
+from moonfed.training.rule_options import setting_flag
 
 Values = dict[str, dict[str, Any]]
 Out = Annotated[
@@ -23,6 +24,7 @@ Out = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="continue from the last saved round")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="seeds of the trials, 0,1,2 or 0-4 (default 0,1,2)")]
 MAX_CONFIG_BYTES = 30_000
+DEFAULT_ALGORITHM: str = SECTIONS["algorithm"].model_fields["name"].default
 TABLES = {"compare": "moonfed compare", "federation": "moonfed federate (or federation start)"}
 PANELS = {
     "data": "Data and split",
@@ -71,40 +73,56 @@ def with_settings(
     without: Sequence[str] = (),
     more: Mapping[str, type[BaseModel]] | None = None,
     tables: Sequence[str] = (),
+    shared: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Any]:
     """Give a command --config, --set and a flag for every setting of some sections; it gets the values as `given`.
 
     What is typed wins over --set, and --set over the file. A parameter `several` stands for all the flags of Several.
-    tables are the tables of a file that the command reads beside the sections.
+    tables are the tables of a file that the command reads beside the sections; shared are settings of the algorithm
+    that have a flag though its section has none.
     """
     models = {name: SECTIONS[name] for name in sections} | dict(more or {})
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = dict(inspect.signature(command).parameters)
         del own["given"]
-        shared = own.pop("several", None)
-        own |= inspect.signature(Several).parameters if shared else {}
+        several = own.pop("several", None)
+        own |= inspect.signature(Several).parameters if several else {}
         own |= inspect.signature(Sources).parameters
-        flags = {p.name: (s, n, p) for s in models for n, p in _flags(s, models[s]) if p.name not in without}
+        flags = {f.key: f for s in models for f in _flags(s, models[s]) if f.key not in without}
+        flags |= {f.key: f for f in _flags("algorithm", SECTIONS["algorithm"]) if f.name in shared}
 
         def called(**values: Any) -> None:
             typed: Values = {}
-            for key, (section, name, _) in flags.items():
+            owned: list[str] = []  # flags that name an algorithm: --fedntd.beta
+            for key, flag in flags.items():
                 if (value := values.pop(key)) is not None:
-                    typed.setdefault(section, {})[name] = value
+                    typed.setdefault(flag.section, {})[flag.name] = value
+                    owned += [flag.flag] if "." in flag.flag else []
             given = read_settings(typed, values.pop("config"), values.pop("set") or [])
+            _refuse_others(owned, given.get("algorithm", {}))
             _refuse_tables(given, {*(more or {}), *tables})
-            if shared:
+            if several:
                 values["several"] = Several(**{name: values.pop(name) for name in Several._fields})
             command(given=given, **values)
 
-        parameters = [*own.values(), *(p for _, _, p in flags.values())]
+        parameters = [*own.values(), *(flag.parameter for flag in flags.values())]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         called.__annotations__ = {p.name: p.annotation for p in parameters}
         called.__doc__, called.__name__ = command.__doc__, command.__name__
         return called
 
     return decorate
+
+
+def _refuse_others(flags: Sequence[str], algorithm: Mapping[str, Any]) -> None:
+    """Refuse a flag that names an algorithm other than the one that is run."""
+    named = algorithm.get("name", DEFAULT_ALGORITHM), algorithm.get("server")
+    chosen = "+".join(str(name) for name in named if name is not None)
+    for flag in flags:
+        owner = flag[2:].rpartition(".")[0]
+        if not {*owner.split("+")} <= {*chosen.split("+"), "fedavg"}:
+            raise UserError(f"{flag} is a setting of {owner}, the algorithm is {chosen}; omit it, or use {owner}")
 
 
 def read_settings(typed: Values, file: Path | None, assignments: Sequence[str]) -> Values:
@@ -127,21 +145,38 @@ def _refuse_tables(given: Values, tables: set[str]) -> None:
             raise UserError(f"the table [{table}] is read by {owner} only; use that, or omit the table")
 
 
-def _flags(section: str, model: type[BaseModel]) -> list[tuple[str, inspect.Parameter]]:
-    """Make the parameters of a section: every field, and for the algorithm every setting of every rule."""
-    found: list[tuple[str, inspect.Parameter]] = []
+class SettingFlag(NamedTuple):
+    """A setting's flag, and the parameter by which typer knows it."""
+
+    section: str
+    name: str
+    flag: str
+    parameter: inspect.Parameter
+
+    @property
+    def key(self) -> str:
+        """The name of the parameter."""
+        return self.parameter.name
+
+
+def _flags(section: str, model: type[BaseModel]) -> list[SettingFlag]:
+    """Make the flags of a section: of every field, and for the algorithm of every setting of every rule."""
+    found: list[SettingFlag] = []
     for name, field in model.model_fields.items():
         default = "" if field.default is None else f" (default {_shown(name, field.default)})"
         kind = bool if field.annotation is bool else str
-        found.append((name, _parameter(section, name, flag_in(model, name), f"{field.description}{default}", kind)))
+        flag, help = flag_in(model, name), f"{field.description}{default}"
+        found.append(SettingFlag(section, name, flag, _parameter(section, name, flag, help, kind)))
     if section == "algorithm":
-        by_flag: dict[tuple[str, str], list[str]] = {}
+        by_flag: dict[tuple[str, str], dict[str, list[str]]] = {}  # to help texts, each with the defaults it is said of
         for name, owners in all_settings().items():
             for algorithm, field in owners:
-                words = f"{field.metadata['help']} (default {algorithm} {field.default})"
-                by_flag.setdefault((name, setting_flag(algorithm, name)), []).append(words)
-        for (name, flag), help in by_flag.items():
-            found.append((name, _parameter(section, name, flag, "; ".join(help), str)))
+                said = by_flag.setdefault((name, setting_flag(algorithm, name)), {})
+                owner = algorithm.removeprefix(f"{BASELINE}+")  # a phase's settings are the same with any algorithm
+                said.setdefault(field.metadata["help"], []).append(f"{owner} {field.default}")
+        for (name, flag), said in by_flag.items():
+            help = "; ".join(f"{text} (default {', '.join(defaults)})" for text, defaults in said.items())
+            found.append(SettingFlag(section, name, flag, _parameter(section, name, flag, help, str)))
     return found
 
 

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import re
+import sys
 from typing import Annotated, Any, get_args
 
 import typer
@@ -42,10 +43,33 @@ def usage_message(error: Any) -> str:
     if word := re.match(r"No such command '(.*?)'\.", message):  # Typer and click both suggest, each in its own way
         near = nearest(word[1], context.command.commands) if context else None
         message = word[0] + (f" Did you mean '{near}'?" if near else "")
+    elif word := re.match(r"No such option:? '?--(?:([\w+-]+)\.)?([\w-]+)", message):
+        message = _meant_setting(context.command if context else None, word[1], word[2]) or message
     elif context and (word := re.fullmatch(r"(Got unexpected extra argument \((\S+)\))\.?", message)):
         message = word[1] + _meant_algorithm(context.command, word[2])
     page = f"{context.command_path if context else 'moonfed'} --help"
     return f"{message} See {page}" if message.endswith("?") else f"{message.rstrip('.')}; see {page}"
+
+
+def _meant_setting(command: Any, method: str | None, flag: str) -> str:
+    """Say how a setting of a method is given where its flag is none of a command's; empty if it is no setting.
+
+    Commands that take settings have loaded the registry; for others it is not worth the wait.
+    """
+    if "moonfed.training.registry" not in sys.modules:
+        return ""
+    from moonfed.training.registry import all_settings
+    from moonfed.training.rule_options import setting_flag
+
+    name, typed = flag.replace("-", "_"), f"--{method}.{flag}" if method else f"--{flag}"
+    owners = [owner for owner, _ in all_settings().get(name, [])]
+    if method is None and not owners:
+        return ""
+    if any("--algorithm" in param.opts for param in getattr(command, "params", ())):
+        flags = list(dict.fromkeys(setting_flag(owner, name) for owner in owners if method in (None, owner)))
+        return f"No such option: {typed}" + (f"; it is {' or '.join(flags)} here" if flags else "")
+    example = f"{method or owners[0]}:{name}=VALUE"
+    return f"No such option: {typed}; settings of a method stand behind its name, {example}"
 
 
 def _meant_algorithm(command: Any, word: str) -> str:
@@ -65,7 +89,7 @@ def _for_reading(param: Any, callback: Any) -> Any:
         shown.help = param.help or _help_of(callback, param.name)  # click 8.5 resets what Typer 0.20 stored
     elif param.secondary_opts:
         shown.opts, shown.secondary_opts = [_pair(param.opts[0], param.secondary_opts[0])], []
-    elif getattr(param.type, "min", None) is not None:
+    elif getattr(getattr(param, "type", None), "min", None) is not None:  # Typer 0.29 has no type here
         shown = TyperOption(
             param_decls=param.opts, required=param.required, help=param.help, metavar=_range(param.type)
         )

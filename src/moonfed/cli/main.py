@@ -39,7 +39,7 @@ COMMANDS = {
     "runs": Listed("runs_command", "List the runs in a folder: accuracy, progress, and whether they can be resumed."),
     "tune": Listed(
         "tune_command",
-        "Choose mu, temperature and projection by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24.",
+        "Choose settings of a method by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24.",
     ),
     "predict": Listed(
         "model_commands",

@@ -18,6 +18,15 @@ Own = Annotated[
     typer.Option("--model", metavar="FILE.py:NAME", help="code of the custom encoder, if the run used one"),
 ]
 
+Party = Annotated[
+    str | None,
+    typer.Option(
+        "--party",
+        metavar="NAME",
+        help="whose model, where each party has its own (fedper, ditto, solo); a site's personal.safetensors",
+    ),
+]
+
 
 def predict(
     run: Run,
@@ -29,6 +38,7 @@ def predict(
         str | None, typer.Option("--id", metavar="COLUMN", help="column of identifiers to carry into the predictions")
     ] = None,
     model: Own = None,
+    party: Party = None,
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="skip rows that cannot be used")] = False,
     json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False,
 ) -> None:
@@ -39,7 +49,7 @@ def predict(
         from moonfed.api.predict import predict_rows
         from moonfed.core.files import write_bytes
 
-        found = predict_rows(run, data, model, skip_bad_rows, id)
+        found = predict_rows(run, data, model, skip_bad_rows, id, party)
         if out is not None:
             write_bytes(out, found.as_csv().encode())
     if json:
@@ -60,6 +70,7 @@ def export(
     run: Run,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="model.pt2 or model.onnx")],
     model: Own = None,
+    party: Party = None,
     json: Annotated[bool, typer.Option("--json", help="print one JSON value to stdout")] = False,
 ) -> None:
     """Write a run's model as one file that needs nothing of this package: moonfed export runs/mine -o model.onnx."""
@@ -72,7 +83,7 @@ def export(
         from moonfed.core.files import read_json
         from moonfed.storage.saved_model import read_saved
 
-        saved = read_saved(run, model)
+        saved = read_saved(run, model, party)
         logger.info(f"writing {out}")
         facts = read_json(facts_path(write(load_classifier(saved), out)))
     if json:

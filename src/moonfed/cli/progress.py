@@ -123,9 +123,9 @@ class Display(Callback):
 
 
 def summary_of(records: Sequence[RoundRecord]) -> str:
-    """Summarise a round in a few words; of several trials, the means."""
-    parts = {k for record in records for k in record["losses"]}
-    losses = {k: _mean([r["losses"][k] for r in records if k in r["losses"]]) for k in sorted(parts, reverse=True)}
+    """Summarise a round in a few words; of several trials, the means, and the parts of the loss that all have."""
+    parts = set[str].intersection(*(set(record["losses"]) for record in records))
+    losses = {k: _mean([record["losses"][k] for record in records]) for k in sorted(parts, reverse=True)}
     words = "  ".join(f"{k} {v:.3f}" for k, v in losses.items())
     scores = [record["accuracy"] for record in records if record["accuracy"] is not None]
     several = f"mean of {len(records)} trials: " if len(records) > 1 else ""

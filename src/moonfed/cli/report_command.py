@@ -43,7 +43,7 @@ def report(
     _check(out, figures, targets, tsne)
     with working():
         logger.info("reading the runs")
-        from moonfed.report.methods import settings_of
+        from moonfed.report.grouping import settings_of
         from moonfed.report.overview import introduction
         from moonfed.report.run_report import report_sections, write_files, write_report
         from moonfed.storage.run_record import read_runs

@@ -9,9 +9,10 @@ import typer
 from moonfed.cli.flags import Out, Resume, Several, Values, with_settings
 from moonfed.cli.help_pages import Json
 from moonfed.cli.progress import messages_to, print_line, showing
-from moonfed.cli.run_summary import close, with_advice
-from moonfed.core.errors import RunFailed
+from moonfed.cli.run_summary import close, first_failure
+from moonfed.core.errors import RunFailed, UserError
 from moonfed.training.config import make_config
+from moonfed.training.registry import SHARED
 
 if TYPE_CHECKING:
     from moonfed.experiments.compare import PlannedTrial
@@ -29,7 +30,7 @@ def run(given: Values, out: Out = None, resume: Resume = False, json: Json = Fal
     close(record, json)
 
 
-@with_settings(("data", "model", "train", "cohort", "run"), tables=("compare",))
+@with_settings(("data", "model", "train", "cohort", "run"), tables=("compare",), shared=SHARED)
 def compare(
     given: Values,
     several: Several,
@@ -41,13 +42,27 @@ def compare(
             "[compare] in the --config file",
         ),
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="every method that fits data and network; one seed unless --seeds is given")
+    ] = False,
 ) -> None:
     """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
     from moonfed.experiments.compare import compare_options, plan_comparison
+    from moonfed.experiments.every_method import every_method
 
-    chosen = compare_options(methods or [], several.seeds, given.pop("compare", {}), several.holdout_seeds)
+    seeds = several.seeds
+    table, left_out = given.pop("compare", {}), dict[str, str]()
+    if every:
+        if methods or "methods" in table:
+            also = " ".join(methods) if methods else "methods in the table [compare]"
+            raise UserError(f"--all is every method, got {also} as well; use one or the other")
+        methods, left_out = every_method(given)
+        seeds = "0" if seeds is None and "seeds" not in table else seeds
+    chosen = compare_options(methods or [], seeds, table, several.holdout_seeds)
     folder, plan = plan_comparison(chosen.methods, chosen.seeds, given, several.out, chosen.holdout_seeds)
-    _run_together(folder, plan, several, "method", chosen.baseline)
+    for name, why in left_out.items():
+        typer.echo(f"--all leaves {name} out: {why}", err=True)
+    _run_together(folder, plan, several, "method", chosen.baseline, ranked=every)
 
 
 @with_settings(("algorithm", "data", "model", "train", "cohort", "run"))
@@ -63,32 +78,39 @@ def sweep(
 
 
 def _run_together(
-    folder: Path, plan: "list[PlannedTrial]", several: Several, kind: str, baseline: str | None = None
+    folder: Path,
+    plan: "list[PlannedTrial]",
+    several: Several,
+    kind: str,
+    baseline: str | None = None,
+    ranked: bool = False,
 ) -> None:
-    """Run the trials of a plan and print one table of them."""
+    """Run the trials of a plan and print one table of them, in the order of the plan or by accuracy."""
     from moonfed.experiments.holdouts import execute_plan, has_saved_round
     from moonfed.report.by_party import accuracy_by_party, party_table
+    from moonfed.report.consensus import consensus_table
     from moonfed.report.final_metrics import metrics_table
-    from moonfed.report.methods import comparison
+    from moonfed.report.grouping import by_accuracy, comparison
     from moonfed.report.sections import accuracy_table
     from moonfed.report.terminal import print_table
 
     with showing(resume=several.resume and not has_saved_round(plan), folder=folder) as display:
         named = execute_plan(plan, several.resume, [display])
-    outcomes = [record for _, record in named]
-    setting = comparison(named, baseline)
+    named, outcomes = by_accuracy(named) if ranked else named, [record for _, record in named]
+    settings = comparison(named, baseline)
     if several.json:
-        _print_json(setting.as_json()["methods"])
+        _print_json([method for setting in settings for method in setting.as_json()["methods"]])
     else:
-        print_table(accuracy_table(setting, folder.name, setting.title, kind))
-        for table in (metrics_table(setting, kind), party_table(accuracy_by_party(named))):
+        tables = [accuracy_table(setting, folder.name, setting.title, kind) for setting in settings]
+        tables += [consensus_table(named), *(metrics_table(setting, kind, with_traffic=True) for setting in settings)]
+        tables.append(party_table(accuracy_by_party(named)))
+        for table in tables:
             if table is not None:
                 print_table(table)
         holdout = "holdout-N/" if len(plan[0].folder.relative_to(folder).parts) > 2 else ""
         typer.echo(f"runs: {folder}/{kind.upper()}/{holdout}seed-N")
-    for outcome in outcomes:
-        if outcome.failure is not None:
-            raise RunFailed(with_advice(outcome.failure, outcome.folder, len(outcome.rows)))
+    if (failure := first_failure(named)) is not None:
+        raise RunFailed(failure)
     if len(outcomes) < len(plan) or not all(outcome.finished for outcome in outcomes):
         raise RunFailed(f"stopped early, saved in {folder}; continue with --resume")
 

@@ -28,7 +28,7 @@ def tune(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Choose mu, temperature and projection by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24."""
+    """Choose settings of a method by held-out training rows: moonfed tune --mu 0.1,1,5,10 --budget 24."""
     from moonfed.core.files import make_folder, write_json
     from moonfed.experiments.tune import plan_tune, result_of, run_search
     from moonfed.report.listings import tuning_table

@@ -180,7 +180,7 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be read, it is missing or truncated: {short(error)}") from None
     if facts.pop("sha256", None) != _digest(path.name, tensors, facts):
-        raise UserError(f"{path} is damaged: its content does not match its own digest")
+        raise UserError(f"{path} is damaged: its content or its name does not match its own digest")
     return tensors, facts
 
 

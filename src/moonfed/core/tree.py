@@ -62,6 +62,17 @@ def zeros_like(a: Tensors) -> Tensors:
     return {k: torch.zeros_like(v) for k, v in a.items()}
 
 
+def dot(a: Tensors, b: Tensors) -> Tensor:
+    """The inner product over all entries, by name."""
+    return torch.stack([(v * b[k]).sum() for k, v in a.items()]).sum()
+
+
+def squared_distance(a: Tensors, b: Tensors) -> Tensor:
+    """||a - b||^2 over all entries."""
+    away = sub(a, b)
+    return dot(away, away)
+
+
 def norm(a: Tensors) -> Tensor:
     """The Euclidean norm over all entries."""
     return vector_norm(torch.stack([vector_norm(v) for v in a.values()]))
@@ -76,6 +87,13 @@ def finite(tree: Any) -> bool:
     """Whether every floating-point entry of a tree is a finite number."""
     floats = [leaf for leaf in leaves(tree) if leaf.is_floating_point() and leaf.numel()]
     return not floats or bool(torch.isfinite(torch.stack(foreach_norm(floats, float("inf")))).all())
+
+
+def union(first: dict[str, T], second: dict[str, T]) -> dict[str, T]:
+    """Put what two rules name together; a name that both use is an error in one of them."""
+    if both := first.keys() & second.keys():
+        raise TypeError(f"two rules both use the name {', '.join(sorted(both))}; rename one")
+    return first | second
 
 
 def prefixed(name: str, a: Tensors) -> Tensors:

@@ -45,6 +45,7 @@ class Population(NamedTuple):
 
     parties: int
     rows: int
+    seed: int = 0  # of the trial
 
 
 class Outputs(NamedTuple):
@@ -64,6 +65,21 @@ class Optim(NamedTuple):
     max_grad_norm: Tensor  # read only where clipping is on
 
 
+class PartyTensors(NamedTuple):
+    """What a rule may know of the party in a step, as tensors so that they may differ from lane to lane."""
+
+    rows: Tensor  # 0-dim, of the weights' type
+    class_counts: Tensor  # [class]
+
+
+class Clock(NamedTuple):
+    """When a step happens, as 0-dim int64 tensors; rounds and steps are counted from 0."""
+
+    round: Tensor
+    step: Tensor  # of the party's round; in finish the number of steps
+    steps: Tensor  # in the party's round
+
+
 class StepContext(NamedTuple):
     """Everything a local rule may read in a step; a new field breaks no rule."""
 
@@ -72,6 +88,13 @@ class StepContext(NamedTuple):
     state: State  # what the server sent; server_state is empty
     memory: Slots
     optim: Optim
+    party: PartyTensors
+    clock: Clock
+
+
+def party_tensors(info: PartyInfo, unit: Tensor) -> PartyTensors:
+    """Write what is known of a party as tensors like a weight."""
+    return PartyTensors(unit.new_full((), info.rows), unit.new_tensor(info.class_counts))
 
 
 class Trained(NamedTuple):
@@ -97,12 +120,21 @@ class Upload(NamedTuple):
         return self.delta, self.buffers, self.slots
 
 
+class ReceivedUpload(NamedTuple):
+    """An upload as a server has it that sees each one."""
+
+    upload: Upload
+    share: float
+    info: PartyInfo
+
+
 class Update(NamedTuple):
     """What an aggregator makes of a cohort's uploads."""
 
     delta: Tensors  # how the weights should move
     buffers: Tensors  # the new buffers
     sent: Slots  # slots that are sent from now on, beside those that are sent already
+    for_optimizer: Slots  # what the aggregator tells the server optimiser alone
 
 
 def _read_slot(kind: type[Any], slots: Slots, name: str) -> Any:

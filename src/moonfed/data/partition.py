@@ -173,7 +173,13 @@ def natural(labels: Rows, split: Split) -> Iterator[list[Rows] | None]:
     if split.party is None:
         raise UserError("natural needs data that names the party of each row; use --data PATH with --party COLUMN")
     while True:
-        yield [np.flatnonzero(split.party == party) for party in range(split.parties)]
+        yield rows_by_party(np.arange(len(labels)), split.party, split.parties)
+
+
+def rows_by_party(order: Rows, party: Rows, parties: int) -> list[Rows]:
+    """Group rows by party, each party's in the given order; party names that of every row. One sort for all parties."""
+    by_party = order[np.argsort(party[order], kind="stable")]
+    return np.split(by_party, np.cumsum(np.bincount(party[order], minlength=parties))[:-1])
 
 
 PARTITIONS: dict[str, Callable[[Rows, Split], Iterator[list[Rows] | None]]] = {

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from torch import nn
 
 from moonfed.core.rules import LocalRule
-from moonfed.core.types import Slots, State, Tensors, Upload
+from moonfed.core.types import PartyInfo, Slots, State, Tensors, Upload
 from moonfed.data.batches import BatchPlan
 from moonfed.engines.local_optimizer import SGD, LocalOptimizer
 
@@ -16,17 +16,25 @@ from moonfed.engines.local_optimizer import SGD, LocalOptimizer
 class Job:
     """One party's round of one trial, ready to run."""
 
-    party: int
+    info: PartyInfo
     local: LocalRule
     state: State
     memory: Slots
     plan: BatchPlan
+    round: int  # from 0
     lr: float
     momentum: float
     weight_decay: float
     probe: BatchPlan | None = None  # batches on which gamma is measured, if it is
     max_grad_norm: float = 0.0  # gradients are clipped to this norm; 0: never
     optimizer: LocalOptimizer = SGD
+    private: frozenset[str] = frozenset()  # names of the tensors that never leave the party
+    peers: int = 1  # parties of the same trial and round with batches of this size, this one included
+
+    @property
+    def party(self) -> int:
+        """The number of the party."""
+        return self.info.party
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class JobResult:
     memory: Slots
     losses: Tensors  # each named part of the loss: [step], on the CPU
     gamma: float | None = None  # norm of the local gradient after the round over before
+    seconds: float = 0.0  # of one device or process; of a stack, the job's part by steps
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import signal
 import sys
 import time
 import warnings
-from collections import Counter
 from collections.abc import Hashable, Sequence
 
 import torch
@@ -32,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 JOBS_PER_UNIT = 16  # of equal shape: a wider stack hardly takes less time per lane
 MIN_UNITS = 2  # per shape, so that a single trial uses two cores
+MANY_SHAPES = 8  # of a cohort, from which shapes alone keep the cores busy: wider stacks take less time per lane
 MIN_FORK_SECONDS = 0.3  # work of a cohort below which forking costs more than it saves
 MIN_PATIENCE = 60.0  # seconds that this process waits for another at least, beside ten times its own
 PLACE_BYTES = 4  # of a unit's place in the queue
@@ -141,20 +141,20 @@ def can_fork() -> bool:
 def cut(jobs: Sequence[Job]) -> list[Unit]:
     """Cut a cohort into units of jobs that may share a stack, about equally long; the longest unit first.
 
-    The only party of its trial is a unit by itself, any other has company: so a trial gets the same bits whether
-    other trials are there or not.
+    The only party of its trial with batches of its size is a unit by itself, any other has company: so a trial gets
+    the same bits whether other trials are there or not.
     """
-    parties = Counter(id(job.state) for job in jobs)  # of each trial
     steps = [len(job.plan.rows) for job in jobs]
     groups: dict[Hashable, Unit] = {}
     units: list[Unit] = []
     for i, job in enumerate(jobs):
-        if parties[id(job.state)] == 1:
+        if job.peers == 1:
             units.append([i])
         else:
             groups.setdefault(shape_of(job), []).append(i)
+    least = MIN_UNITS if len(groups) < MANY_SHAPES else 1
     for members in groups.values():
-        count = max(1, min(len(members) // MIN_LANES, max(MIN_UNITS, -(-len(members) // JOBS_PER_UNIT)), MAX_UNITS))
+        count = max(1, min(len(members) // MIN_LANES, max(least, -(-len(members) // JOBS_PER_UNIT)), MAX_UNITS))
         own: list[Unit] = [[] for _ in range(count)]
         for i in sorted(members, key=lambda i: -steps[i]):
             min(own, key=lambda unit: sum(steps[k] for k in unit)).append(i)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch.func import functional_call
@@ -17,6 +18,7 @@ from moonfed.engines.devices import is_gpu
 from moonfed.engines.dropout import seed_step
 from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS
 from moonfed.engines.step import Batch, conclude, gamma_of, on_device, prepare, single_lane, step
+from moonfed.engines.stopwatch import timed
 
 
 class Sequential:
@@ -32,9 +34,9 @@ class Sequential:
         precision = numeric_precision(self.precision) if self.gpu else nullcontext()
         generator_aside = torch_aside(self.data.inputs.device) if self.nets.uses_torch_rng else nullcontext()
         with precision, generator_aside:
-            return [self._run(job) for job in jobs]
+            return [result for job in jobs for result in timed(partial(self._run_alone, job))]
 
-    def _run(self, job: Job) -> JobResult:
+    def _run_alone(self, job: Job) -> list[JobResult]:
         carry, fixed, anchors = prepare(job)
         dtype = next(iter(carry.model.weights.values())).dtype
         plan = on_device(self.data, job.plan)
@@ -47,9 +49,9 @@ class Sequential:
             for s in range(len(x)):
                 own = slice(s * x.shape[1], (s + 1) * x.shape[1])
                 of_batch = {k: Outputs(*(part[own] for part in out)) for k, out in outputs.items()}
-                batch = Batch(x[s], y[s], of_batch, plan.keys[first + s])
+                batch = Batch(x[s], y[s], of_batch, plan.keys[first + s], plan.numbers[first + s])
                 seed_step(self.nets, batch.key)
                 carry, parts = step(self.nets, job.local, job.optimizer, clip, single_lane, carry, batch, fixed)
                 history.append(parts)
         losses = {k: torch.stack([parts[k] for parts in history]).cpu() for k in history[0]}
-        return conclude(job, carry, fixed, losses, gamma_of(self.nets, self.data, job, carry.model))
+        return [conclude(job, carry, fixed, losses, gamma_of(self.nets, self.data, job, carry.model))]

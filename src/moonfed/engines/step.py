@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from moonfed.core.private_tensors import PRIVATE, private_part, public_part, with_private
 from moonfed.core.rules import LocalRule
-from moonfed.core.tree import norm, scale, tree_map
+from moonfed.core.tree import add, norm, scale, tree_map, union
 from moonfed.core.types import (
+    Clock,
     InitModel,
     Optim,
     Outputs,
     PartyInfo,
+    PartyTensors,
     Slots,
     Snapshot,
     State,
@@ -24,6 +27,8 @@ from moonfed.core.types import (
     Tensors,
     Trained,
     Upload,
+    as_snapshot,
+    party_tensors,
 )
 from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
@@ -49,6 +54,9 @@ class Fixed(NamedTuple):
     memory: Slots
     optim: Optim
     floats: Tensors  # the rule's float settings, one value per lane
+    party: PartyTensors
+    round: Tensor
+    steps: Tensor  # of the party's round
 
 
 class Batch(NamedTuple):
@@ -58,22 +66,38 @@ class Batch(NamedTuple):
     y: Tensor
     anchors: dict[str, Outputs]
     key: Tensor  # int64: the seed of dropout
+    number: Tensor  # int64: of the step within the round
 
 
 def first_memory(
-    local: LocalRule, optimizer: LocalOptimizer, state: State, info: PartyInfo, init_model: InitModel
+    local: LocalRule,
+    optimizer: LocalOptimizer,
+    state: State,
+    info: PartyInfo,
+    init_model: InitModel,
+    private: frozenset[str],
 ) -> Slots:
-    """Make a party's memory at its first participation, with the optimiser's state if the rule keeps it."""
+    """Make a party's memory at its first participation: that of its rule and of the rule's companion.
+
+    It includes the party's private tensors and an optimiser that is kept.
+    """
     memory = local.init_memory(state, info, init_model)
+    if private:
+        memory = memory | {PRIVATE: private_part(state.model, private)}
     if local.keeps_optimizer:
         memory = memory | optimizer.init(local.start(state, memory).weights)
+    if local.companion is not None:
+        beside = first_memory(local.companion, optimizer, state, info, init_model, frozenset())
+        memory = union(memory, beside)
     return memory
 
 
 def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
     """Ask the rule where a job starts from and which anchors it reads."""
-    state = job.state._replace(server_state={})
+    state = job.state
     start = job.local.start(state, job.memory)
+    if job.private:
+        start = with_private(start, as_snapshot(job.memory, PRIVATE))
     unit = next(iter(start.weights.values()))
     rates = (job.lr, job.momentum, job.weight_decay, job.max_grad_norm)
     optim = Optim(*(unit.new_full((), v) for v in rates))
@@ -82,7 +106,14 @@ def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
         optimizer: Slots = {k: job.memory[k] for k in job.optimizer.slots}
     else:
         optimizer = job.optimizer.init(start.weights)
-    return Carry(start, optimizer), Fixed(state, job.memory, optim, floats), job.local.anchors(state, job.memory)
+    when = (torch.full((), value, device=unit.device) for value in (job.round, len(job.plan.rows)))
+    fixed = Fixed(state, job.memory, optim, floats, party_tensors(job.info, unit), *when)
+    return Carry(start, optimizer), fixed, job.local.anchors(state, job.memory)
+
+
+def _context(weights: Tensors, anchors: dict[str, Outputs], fixed: Fixed, number: Tensor) -> StepContext:
+    clock = Clock(fixed.round, number, fixed.steps)
+    return StepContext(weights, anchors, fixed.state, fixed.memory, fixed.optim, fixed.party, clock)
 
 
 Vectorize = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -105,9 +136,21 @@ def step(
     batch: Batch,
     fixed: Fixed,
 ) -> tuple[Carry, Tensors]:
-    """Take one step of the optimiser; return the parts of its loss too."""
+    """Take one step of the optimiser; return the parts of its loss too.
+
+    Where a rule asks for a second gradient, that one is applied; loss and buffers are those of the first. Both are of
+    the same batch with the same noise: torch's generator, where a network draws from it, starts anew.
+    """
     grads, parts, buffers = gradient(nets, local, vectorize, carry.model, batch, fixed)
-    return vectorize(partial(_update, local, optimizer, clip))(carry, grads, buffers, fixed), parts
+    if local.takes_second_gradient:
+        moved = vectorize(partial(_perturbed, local))(carry.model.weights, grads, batch.number, fixed)
+        seed_step(nets, batch.key)
+        grads, _, _ = gradient(nets, local, vectorize, carry.model._replace(weights=moved), batch, fixed)
+    return vectorize(partial(_update, local, optimizer, clip))(carry, grads, buffers, batch.number, fixed), parts
+
+
+def _perturbed(local: LocalRule, weights: Tensors, grads: Tensors, number: Tensor, fixed: Fixed) -> Tensors:
+    return add(weights, _with_floats(local, fixed.floats).perturb(grads, _context(weights, {}, fixed, number)))
 
 
 def _update(
@@ -117,10 +160,11 @@ def _update(
     carry: Carry,
     grads: Tensors,
     buffers: Tensors,
+    number: Tensor,
     fixed: Fixed,
 ) -> Carry:
     rule, optim, weights = _with_floats(local, fixed.floats), fixed.optim, carry.model.weights
-    ctx = StepContext(weights, {}, fixed.state, fixed.memory, optim)
+    ctx = _context(weights, {}, fixed, number)
     grads = rule.transform_gradient(grads, ctx)
     if clip:
         grads = scale(grads, torch.clamp(optim.max_grad_norm / (norm(grads) + CLIP_EPSILON), max=1.0))
@@ -150,7 +194,7 @@ def _objective(
     buffers = {k: v.clone() for k, v in buffers.items()}
     with CounterDropout(batch.key) if nets.uses_dropout else nullcontext():
         out = functional_call(nets.training, (weights, buffers), batch.x)
-    parts = rule.loss(out, batch.y, StepContext(weights, batch.anchors, fixed.state, fixed.memory, fixed.optim))
+    parts = rule.loss(out, batch.y, _context(weights, batch.anchors, fixed, batch.number))
     return torch.stack(list(parts.values())).sum(), parts, buffers
 
 
@@ -163,12 +207,14 @@ def conclude(job: Job, carry: Carry, fixed: Fixed, losses: Tensors, gamma: float
     steps = len(job.plan.rows)
     effective = effective_steps_of(steps, job.momentum)
     trained = Trained(carry.model, steps, effective)
-    ctx = StepContext(carry.model.weights, {}, fixed.state, fixed.memory, fixed.optim)
-    slots, memory = job.local.finish(trained, ctx)
+    slots, memory = job.local.finish(trained, _context(carry.model.weights, {}, fixed, fixed.steps))
     if job.local.keeps_optimizer:
         memory = memory | carry.optimizer
-    delta = {k: w - fixed.state.model.weights[k] for k, w in carry.model.weights.items()}
-    return JobResult(Upload(delta, carry.model.buffers, slots, steps, effective), memory, losses, gamma)
+    if job.private:
+        memory = memory | {PRIVATE: private_part(carry.model, job.private)}
+    public = public_part(carry.model, job.private)
+    delta = {k: w - fixed.state.model.weights[k] for k, w in public.weights.items()}
+    return JobResult(Upload(delta, public.buffers, slots, steps, effective), memory, losses, gamma)
 
 
 def effective_steps_of(steps: int, momentum: float) -> float:
@@ -181,8 +227,9 @@ def gradient_norm(nets: Nets, data: Dataset, job: Job, probe: BatchPlan, model: 
     _, fixed, anchors = prepare(job)
     x, y = gather(data, on_device(data, probe), next(iter(model.weights.values())).dtype)
     total: Tensors = {}
-    for xs, ys, key in zip(x, y, probe.keys.to(x.device), strict=True):
-        batch = Batch(xs, ys, {k: functional_call(nets.inference, a, xs) for k, a in anchors.items()}, key)
+    for xs, ys, key, number in zip(x, y, *(part.to(x.device) for part in (probe.keys, probe.numbers)), strict=True):
+        outputs = {k: functional_call(nets.inference, a, xs) for k, a in anchors.items()}
+        batch = Batch(xs, ys, outputs, key, number)
         seed_step(nets, key)
         grads, _, _ = gradient(nets, job.local, single_lane, model, batch, fixed)
         total = tree_map(torch.add, total, grads) if total else grads
@@ -193,8 +240,8 @@ def gamma_of(nets: Nets, data: Dataset, job: Job, end: Snapshot) -> float | None
     """Measure gamma of Definition 2 in Shi: the norm of the local gradient after the round over before it."""
     if job.probe is None:
         return None
-    start = job.local.start(job.state, job.memory)
-    after, before = (gradient_norm(nets, data, job, job.probe, model) for model in (end, start))
+    start, _, _ = prepare(job)
+    after, before = (gradient_norm(nets, data, job, job.probe, model) for model in (end, start.model))
     return float(after / before)
 
 

@@ -22,7 +22,7 @@ def encode_results(results: dict[int, JobResult]) -> bytes:
         flat = _flatten(result)
         tensors = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in flat.items()]
         numbers = {"steps": result.upload.steps, "effective_steps": result.upload.effective_steps}
-        heads.append({"place": place, "tensors": tensors, "gamma": result.gamma} | numbers)
+        heads.append({"place": place, "tensors": tensors, "gamma": result.gamma, "seconds": result.seconds} | numbers)
         bodies += [t.contiguous().numpy().tobytes() for t in flat.values()]
     head = json.dumps(heads).encode()
     return b"".join([len(head).to_bytes(HEAD_BYTES, "little"), head, *bodies])
@@ -54,7 +54,7 @@ def _rebuild(flat: Tensors, head: dict[str, Any]) -> JobResult:
     slots, memory = unpack(under("slots", flat)), unpack(under("memory", flat))
     numbers = head["steps"], head["effective_steps"]
     upload = Upload(under("delta", flat), under("buffers", flat), slots, *numbers)
-    return JobResult(upload, memory, under("losses", flat), head["gamma"])
+    return JobResult(upload, memory, under("losses", flat), head["gamma"], head["seconds"])
 
 
 def _read_tensor(buffer: bytearray, at: int, dtype: torch.dtype, shape: list[int]) -> tuple[Tensor, int]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from moonfed.core.errors import UserError, unknown
 from moonfed.training.config import Config, make_config
-from moonfed.training.registry import make_algorithm
+from moonfed.training.registry import SHARED, make_algorithm
 from moonfed.training.settings import AlgorithmSettings
 
 DEFAULT_SEEDS = "0,1,2"
@@ -70,17 +70,18 @@ def plan_comparison(
 ) -> tuple[Path, list[PlannedTrial]]:
     """List the trials of a comparison: method, configuration and folder of each, under one folder."""
     seeded = with_seeds(values, seeds, holdout_seeds)
-    if values.get("algorithm"):
-        named = ", ".join(f"algorithm.{name}" for name in values["algorithm"])
+    shared = values.get("algorithm", {})
+    if own := [name for name in shared if name not in SHARED]:
+        named = ", ".join(f"algorithm.{name}" for name in own)
         raise UserError(
             f"compare takes algorithm settings within its methods, for example moon:mu=5; {named} cannot be set for all"
         )
     if len(set(methods)) < len(methods):
         raise UserError(f"give each method once, got {' '.join(methods)}")
-    _refuse_equal(methods)
+    _refuse_equal(methods, shared)
     trials: list[tuple[str, Config]] = []
     for method in methods:
-        algorithm = parse_method(method)
+        algorithm = shared | parse_method(method)
         trials += [(method, make_config(chosen | {"algorithm": algorithm})) for chosen in seeded]
     top = folder or top_folder("compare", [config for _, config in trials])
     places = [top / _slug(method) / seed_folder(config, holdout_seeds) for method, config in trials]
@@ -88,25 +89,24 @@ def plan_comparison(
     return top, [PlannedTrial(*trial, place, several) for trial, place in zip(trials, places, strict=True)]
 
 
-def _refuse_equal(methods: Sequence[str]) -> None:
+def _refuse_equal(methods: Sequence[str], shared: dict[str, Any]) -> None:
     """Refuse two methods that are the same by value, for example moon:mu=1 and moon:mu=1.0."""
     seen: dict[str, str] = {}
     for method in methods:
-        settings = _algorithm_settings(method)
-        rules = make_algorithm(settings.name, settings.server, settings.options)
-        value = repr((rules.local, rules.aggregator, rules.server_optimizer))
+        settings = _algorithm_settings(method, shared)
+        value = repr(make_algorithm(settings.name, settings.server, settings.options).rules)
         if value in seen:
             raise UserError(f"{seen[value]} and {method} are the same method; give each method once")
         seen[value] = method
 
 
-def _algorithm_settings(method: str) -> AlgorithmSettings:
+def _algorithm_settings(method: str, shared: dict[str, Any]) -> AlgorithmSettings:
     """Check a method's settings; an error says how they are written in a method, which has no flags."""
     try:
-        return make_config({"algorithm": parse_method(method)}).algorithm
+        return make_config({"algorithm": shared | parse_method(method)}).algorithm
     except UserError as error:
         name = method.partition(":")[0]
-        setting = re.match(r"[\w-]+\.(\w+) needs", str(error))
+        setting = re.match(r"[\w+-]+\.(\w+) needs", str(error))
         plain = re.sub(r"; set it with --[\w.-]+$", "", str(error))
         raise UserError(f"{plain}; write it as {name}:{setting[1]}=VALUE" if setting else plain) from None
 

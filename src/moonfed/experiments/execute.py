@@ -60,9 +60,8 @@ def execute(
         ended = run_rounds(ready, context, observers, runner)
         for callback in observers:
             callback.on_end(ended)
-    for trial, folder in zip(ended, folders, strict=True):
-        if not folder.finished:  # else it was warned about when it finished
-            warn_about(trial, folder.rows)
+    new = [(trial, folder.rows) for trial, folder in zip(ended, folders, strict=True) if not folder.finished]
+    warn_about(new)  # others were warned about when they finished
     return [(trial, folder.record) for trial, folder in zip(ended, folders, strict=True)]
 
 

@@ -1,6 +1,7 @@
 """Plans a grid of settings over several seeds, as trials that share stacks."""
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def plan_sweep(
         raise UserError(
             "sweep needs a setting with several values, for example --mu 0.1,1,5,10; for one setting use moonfed run"
         )
-    points = list(itertools.product(*(found for _, _, found in grid)))
+    points, names = list(itertools.product(*(found for _, _, found in grid))), axis_names(grid)
     if len(points) * repeats > MAX_TRIALS:
         pairs = counted(repeats, "seed") if holdout_seeds is None else f"{repeats} pairs of hold-out and seed"
         product = f"{counted(len(points), 'setting')} times {pairs}"
@@ -40,13 +41,19 @@ def plan_sweep(
         chosen = {section: dict(entries) for section, entries in values.items()}
         for (section, name, _), value in zip(grid, point, strict=True):
             chosen[section][name] = value
-        label = " ".join(f"{name}={value}" for (_, name, _), value in zip(grid, point, strict=True))
+        label = " ".join(f"{name}={value}" for name, value in zip(names, point, strict=True))
         trials += [(label, make_config(seeded)) for seeded in with_seeds(chosen, seeds, holdout_seeds)]
     refuse_same([config for _, config in trials])
     top = folder or top_folder("sweep", [config for _, config in trials])
     places = [top / label.replace(" ", "_").replace("/", "-") / seed_folder(c, holdout_seeds) for label, c in trials]
     several = holdout_seeds is not None
     return top, [PlannedTrial(*trial, place, several) for trial, place in zip(trials, places, strict=True)]
+
+
+def axis_names(grid: Sequence[tuple[str, str, Any]]) -> list[str]:
+    """Name the settings of a grid in labels: beta, or data.beta where another section's beta varies too."""
+    times = Counter(name for _, name, _ in grid)
+    return [name if times[name] == 1 else f"{section}.{name}" for section, name, _ in grid]
 
 
 def refuse_same(configs: Sequence[Config]) -> None:

@@ -13,11 +13,11 @@ from moonfed.core.wording import counted, signed
 from moonfed.experiments.compare import read_seeds, top_folder
 from moonfed.experiments.execute import execute
 from moonfed.experiments.search import Choice, Plan, Results, Stage, choose, estimate, plan_search, stages
-from moonfed.experiments.sweep import Shared, grid_of, refuse_same
+from moonfed.experiments.sweep import Shared, axis_names, grid_of, refuse_same
 from moonfed.training.accuracy import accuracy, rounds_averaged
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import SECTIONS, Config, flag_of, make_config
-from moonfed.training.registry import setting_flag
+from moonfed.training.rule_options import setting_flag
 from moonfed.training.setup import set_up
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,10 @@ def plan_tune(seeds: str | None, values: Values, budget: int, folder: Path | Non
         raise UserError("tune needs held-out rows; use --validation 0.2 or another share above 0")
     grid = grid_of(asked, "tune", SHARED) or _default_grid(asked)
     points = itertools.product(*(found for _, _, found in grid))
-    settings = [_setting(asked, [(s, n, v) for (s, n, _), v in zip(grid, point, strict=True)]) for point in points]
+    names = axis_names(grid)
+    settings = [
+        _setting(asked, names, [(s, n, v) for (s, n, _), v in zip(grid, point, strict=True)]) for point in points
+    ]
     configs = [setting.config(0) for setting in settings]
     refuse_same(configs)
     default = next((i for i, c in enumerate(configs) if c == _without(asked, grid)), 0)
@@ -112,11 +115,14 @@ def _default_grid(asked: Values) -> list[tuple[str, str, list[Any]]]:
     return grid
 
 
-def _setting(asked: Values, point: Sequence[tuple[str, str, Any]]) -> Setting:
+def _setting(asked: Values, names: Sequence[str], point: Sequence[tuple[str, str, Any]]) -> Setting:
     values = {section: dict(entries) for section, entries in asked.items()}
     for section, name, value in point:
         values.setdefault(section, {})[name] = value
-    label = " ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for _, name, value in point)
+    pairs = zip(names, point, strict=True)
+    label = " ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, (*_, value) in pairs
+    )
     return Setting(label, {(section, name): value for section, name, value in point}, values)
 
 
@@ -135,7 +141,8 @@ def run_search(search: Search, callbacks: Sequence[Callback] = ()) -> Results:
         for group in _stacks(search, stage):
             configs = [search.settings[s].config(seed) for s, seed in group]
             places = [search.trial_folder(s, seed) for s, seed in group]
-            outcomes = [record for _, record in execute(*set_up(configs), places, True, callbacks)]
+            labels = [f"{configs[0].algorithm.name} {search.settings[s].label}" for s, _ in group]
+            outcomes = [record for _, record in execute(*set_up(configs, labels), places, True, callbacks)]
             if not all(outcome.finished or outcome.failure for outcome in outcomes):
                 raise RunFailed(f"stopped early, saved in {search.folder}; run the same command to continue")
             for (setting, seed), outcome in zip(group, outcomes, strict=True):
@@ -162,7 +169,7 @@ def result_of(search: Search, results: Results) -> dict[str, Any]:
     """Collect the result of a search as plain data."""
     plan, choice = search.plan, choose(search.plan, results)
     if choice is None:
-        raise RunFailed(f"every setting diverged to non-finite numbers; try a smaller --lr ({search.folder})")
+        raise RunFailed(f"every setting ended in numbers that are not finite; try a smaller --lr ({search.folder})")
     best = search.settings[choice.best]
     config = best.config(0)
     return {
@@ -232,10 +239,11 @@ def next_command(search: Search, best: Setting) -> str:
     """Command that trains with the chosen settings on all training rows and evaluates on the test set."""
     words = ["moonfed", "run"]
     values = best.values | {"data": {k: v for k, v in best.values["data"].items() if k != "validation"}}
+    algorithm = best.config(0).algorithm.name
     for section, entries in values.items():
         for name, value in entries.items():
             declared = name in SECTIONS[section].model_fields
-            flag = flag_of(section, name) if declared else "--" + name.replace("_", "-")
+            flag = flag_of(section, name) if declared else setting_flag(algorithm, name)
             yes, _, no = flag.partition("/")
             truth = str(value).lower() in ("true", "1")
             words += [yes if truth else no] if no else [yes, f"{value:g}" if isinstance(value, float) else str(value)]

@@ -2,7 +2,7 @@
 
 from moonfed.models.audio_encoder import AudioEncoder
 from moonfed.models.cnn import Cnn
-from moonfed.models.layers import frozen_parts, frozen_tensors, trained_tensors
+from moonfed.models.layers import frozen_parts, frozen_tensors, normalises_rows, tensors_of_roles, trained_tensors
 from moonfed.models.mlp import Mlp
 from moonfed.models.model import Encoder, EncoderSpec, Model
 from moonfed.models.resnet import Resnet8, Resnet18, Resnet50
@@ -18,4 +18,14 @@ ENCODERS: dict[str, type[Encoder]] = {
     "text": TextEncoder,
 }
 
-__all__ = ["ENCODERS", "Encoder", "EncoderSpec", "Model", "frozen_parts", "frozen_tensors", "trained_tensors"]
+__all__ = [
+    "ENCODERS",
+    "Encoder",
+    "EncoderSpec",
+    "Model",
+    "frozen_parts",
+    "frozen_tensors",
+    "normalises_rows",
+    "tensors_of_roles",
+    "trained_tensors",
+]

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from moonfed.core.errors import UserError
 from moonfed.core.types import Snapshot, Tensors
 
 
@@ -12,6 +13,26 @@ def norm_layer(norm: str, channels: int, flat: bool = False, group_size: int = 2
     if norm == "group":
         return nn.GroupNorm(max(1, channels // group_size), channels)
     return nn.Identity()
+
+
+def tensors_of_roles(model: nn.Module, roles: frozenset[str]) -> frozenset[str]:
+    """Name the tensors of some roles: head, the output layer, and norm, the normalisation layers with their buffers."""
+    of_batches = nn.modules.batchnorm._NormBase  # pyright: ignore[reportPrivateUsage]  (BatchNorm and InstanceNorm)
+    norms = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, of_batches)
+    parts = {
+        "head": [name for name, _ in model.named_modules() if name == "head"],
+        "norm": [name for name, part in model.named_modules() if isinstance(part, norms)],
+    }
+    if unknown := roles - parts.keys():
+        raise UserError(f"private names roles of tensors, {' and '.join(parts)}; got {', '.join(sorted(unknown))}")
+    owners = tuple(f"{name}." for role in roles for name in parts[role])
+    return frozenset(name for name in model.state_dict() if owners and name.startswith(owners))
+
+
+def normalises_rows(model: nn.Module) -> bool:
+    """Whether a network may divide by the deviation over the rows of a batch alone, which one row does not have."""
+    frozen = {inner for part in frozen_parts(model) for inner in part.modules()}
+    return any(isinstance(part, nn.BatchNorm1d) and part not in frozen for part in model.modules())
 
 
 def frozen_parts(model: nn.Module) -> list[nn.Module]:

@@ -10,6 +10,8 @@ from moonfed.storage.run_record import RunRecord
 from moonfed.training.metrics import METRIC_NAMES
 
 MAX_PARTIES_SHOWN = 40
+MAX_METHOD_COLUMNS = 6  # with more, methods are rows
+MAX_PARTY_COLUMNS = 5
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ def party_table(
     """
     if not parties:
         return None
+    if len(parties[0].accuracies) > MAX_METHOD_COLUMNS:
+        return _method_table(parties)
     judged = f"{parties[0].judged} rows"
     listed = list(parties)
     some = ""
@@ -68,6 +72,23 @@ def party_table(
     note = f"final accuracy on each party's own {judged}{some}"
     columns = ["party", "rows", judged, *methods, *(METRIC_NAMES[name] for name in known)]
     return Table("parties", "", columns, rows, note=note)
+
+
+def _method_table(parties: Sequence[PartyAccuracy]) -> Table:
+    """Table of many methods: their accuracy at each of a few parties, else their mean and worst party."""
+    rows: list[list[str]] = []
+    few = len(parties) <= MAX_PARTY_COLUMNS
+    for method in parties[0].accuracies:
+        known = {at.party: value for at in parties if (value := at.accuracies[method]) is not None}
+        if few:
+            rows.append([method, *(f"{known[at.party]:.1%}" if at.party in known else "" for at in parties)])
+        elif known:
+            worst = min(known, key=lambda party: known[party])
+            rows.append([method, f"{statistics.fmean(known.values()):.1%}", f"{known[worst]:.1%}", worst])
+    columns = [at.party for at in parties] if few else ["mean of parties", "worst party", "which"]
+    align = "l" + "r" * len(parties) if few else "lrrl"
+    note = f"final accuracy on each party's own {parties[0].judged} rows"
+    return Table("parties", "", ["method", *columns], rows, align, note=note)
 
 
 def _worst_accuracy(at: PartyAccuracy) -> float:

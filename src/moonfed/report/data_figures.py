@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from moonfed.core.errors import UserError
+from moonfed.core.files import read_json
 from moonfed.core.wording import counted
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.readers import ReaderOptions, read_dataset
@@ -18,6 +19,7 @@ from moonfed.report.final_models import class_names
 from moonfed.report.heatmap import heatmap
 from moonfed.report.methods import Method, Setting
 from moonfed.storage.features import SHOWN, features, model_of, network, sample_rows
+from moonfed.storage.run_files import ROSTER
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.registry import ALGORITHMS
 from moonfed.training.split_summary import describe_split
@@ -25,6 +27,7 @@ from moonfed.training.user_data import reader_options
 
 logger = logging.getLogger(__name__)
 
+FIRST_PARTY = 0  # whose features are plotted where each party has its own model
 MAX_SEEDS_PLOTTED = 3  # of one kind of split
 MAX_SPLITS_PLOTTED = 12  # of a page
 SPLIT_SETTINGS = ("dataset", "path", "partition", "parties", "beta", "classes_per_party", "floor", "validation")
@@ -54,20 +57,46 @@ def split_section(settings: Sequence[Setting], name: str) -> Section:
 
 
 def _splits(settings: Sequence[Setting]) -> list[dict[int, RunRecord]]:
-    """A trial of each split, by kind of split and seed; a natural split is the same for every seed."""
+    """A trial of each split, by kind of split and seed; a natural split and the sites' are the same for every seed."""
     kinds: dict[tuple[Any, ...], dict[int, RunRecord]] = {}
     records = [record for setting in settings for method in setting.methods for record in method.records]
     for record in records:
         data = record.config.data
         if not ALGORITHMS[record.config.algorithm.name].pooled:
-            natural = data.partition == "natural"
-            kind = tuple(getattr(data, key) for key in SPLIT_SETTINGS)
-            kinds.setdefault(kind, {}).setdefault(0 if natural else record.seeds.split, record)
+            sites = _sites(record)
+            kind = ("sites", *sites.items()) if sites else tuple(getattr(data, key) for key in SPLIT_SETTINGS)
+            fixed = sites or data.partition == "natural"
+            kinds.setdefault(kind, {}).setdefault(0 if fixed else record.seeds.split, record)
     return [dict(sorted(by_seed.items())) for by_seed in kinds.values()]
 
 
+def _sites(record: RunRecord) -> dict[str, tuple[int, ...]]:
+    """Return the rows of each class at the sites of a federation, by name; nothing for a simulation."""
+    path = record.folder / ROSTER
+    if not path.exists():
+        return {}
+    sites: dict[str, Any] = read_json(path).get("sites", {})
+    return {name: tuple(site["class_counts"]) for name, site in sites.items()}
+
+
+def _split_of(record: RunRecord) -> dict[str, Any]:
+    """Describe a split: that of the sites as they enrolled, or that which the settings give."""
+    sites = _sites(record)
+    if not sites:
+        return describe_split(record.config, load(record))
+    counts = list(sites.values())
+    return {
+        "dataset": record.config.data.dataset,
+        "partition": "natural",
+        "sizes": [sum(own) for own in counts],
+        "party_names": list(sites),
+        "class_names": list(class_names(record, len(counts[0]))) or None,
+        "class_counts": counts,
+    }
+
+
 def _split_plot(record: RunRecord, name: str) -> Plot:
-    split, seed = describe_split(record.config, load(record)), record.seeds.split
+    split, seed = _split_of(record), record.seeds.split
     sizes = split["sizes"]
     holders = counted(len(sizes), "party holds", "parties hold")
     counts = f"{holders} {min(sizes)} to {max(sizes)} of {sum(sizes)} rows"
@@ -90,7 +119,7 @@ def feature_section(setting: Setting, name: str, rows: int) -> Section | None:
         logger.info("t-SNE of %s on %s, %d of %d", method.name, setting.config.data.dataset, place, len(methods))
         try:
             data = load(record)
-            which, model = model_of(record, data)
+            which, model = model_of(record, data, None, FIRST_PARTY)
             sample = sample_rows(data, rows)
             found = features(network(record.config, data), model, data, sample)
         except UserError as error:
@@ -118,10 +147,13 @@ def first_counted(method: Method) -> RunRecord:
 
 
 def load(record: RunRecord) -> Dataset:
-    """Load the data set of a record; raises UserError if it is not the data set that the run used."""
+    """Load the data set of a record; raises UserError if it is not the data set that the run used.
+
+    Of a federation, whose fingerprint is of the rows at the sites, the coordinator's rows are taken as they are now.
+    """
     settings = record.config.data
     data = _load_cached(settings.dataset, settings.path, reader_options(settings))
-    if record.data is not None and record.data != data.fingerprint:
+    if record.data not in (None, data.fingerprint) and not _sites(record):
         raise UserError(f"{data.name} on this machine is not the data set that {record.folder} was run on")
     return data
 

@@ -72,7 +72,7 @@ def curves(lines: Sequence[Curve], what: str, percent: bool = False) -> Figure:
         axes = figure.subplots()
         for place, line in enumerate(lines):
             style = place if line.style is None else line.style
-            dash = DASHES[(style + style // len(COLOURS)) % len(DASHES)]
+            dash = DASHES[(style % len(COLOURS) + style // len(COLOURS)) % len(DASHES)]  # a pair of its own up to 42
             rounds = sorted(set.intersection(*(set(seed) for seed in line.seeds))) if line.seeds else []
             by_round = [[scale * seed[r] for seed in line.seeds] for r in rounds]
             if len(line.seeds) > 1:

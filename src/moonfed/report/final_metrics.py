@@ -4,26 +4,39 @@ import statistics
 
 from moonfed.report.blocks import Table
 from moonfed.report.methods import Method, Setting
+from moonfed.report.trial_cost import traffic_cells
 from moonfed.storage.run_record import TrialSeeds
+from moonfed.training.evaluation_rows import judged_on_own_rows
 from moonfed.training.metrics import METRIC_NAMES
 
 
-def metrics_table(setting: Setting, kind: str = "method") -> Table | None:
-    """Table of the metrics by method; None where no trial has any, as in runs of earlier versions."""
+def metrics_table(setting: Setting, kind: str = "method", with_traffic: bool = False) -> Table | None:
+    """Table of the metrics by method, if asked with the bytes of a trial where methods differ in them.
+
+    None where no trial has any metrics, as in runs of earlier versions.
+    """
+    judged = setting.config.data.judged_on
     values = {m.name: {k: m.independent(found) for k, found in m.metrics.items()} for m in setting.methods}
     known = [name for name in METRIC_NAMES if any(name in found for found in values.values())]
     if not known:
         return None
-    rows = [
-        [method, *(f"{statistics.fmean(found[name]):.3f}" if name in found else "" for name in known)]
-        for method, found in values.items()
-    ]
-    note = f"Of the final models, on {setting.config.data.judged_on}; mean over the {setting.noun}s."
+    traffic = traffic_cells(setting) if with_traffic else []
+    rows: list[list[str]] = []
+    for place, (method, found) in enumerate(values.items()):
+        cells = [f"{statistics.fmean(found[name]):.3f}" if name in found else "" for name in known]
+        rows.append([method, *cells, *traffic[place : place + 1]])
     records = [record for method in setting.methods for record in method.records]
+    own_rows = judged_on_own_rows(records[0].config)
+    everywhere = f"Of the parties' own models, on all {setting.config.data.judged} rows"
+    which = everywhere if own_rows else f"Of the final models, on {judged}"
+    note = f"{which}; mean over the {setting.noun}s."
     positive = next((record.evaluation["positive"] for record in records if "positive" in record.evaluation), None)
     note += "" if positive is None else f" AUC, sensitivity, specificity: the positive class is {positive}."
     note += _calibration_note(setting)
-    return Table("metrics", "", [kind, *(METRIC_NAMES[name] for name in known)], rows, note=note)
+    columns = [kind, *(METRIC_NAMES[name] for name in known)]
+    if traffic:
+        columns, note = [*columns, "MB in all"], f"{note} MB are up and down, all parties and rounds of a trial."
+    return Table("metrics", "", columns, rows, note=note)
 
 
 def _calibration_note(setting: Setting) -> str:

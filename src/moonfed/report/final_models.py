@@ -153,13 +153,13 @@ def _party_metrics(setting: Setting, name: str) -> Table:
     rows: list[list[str]] = []
     colours: list[str] = []
     for party in listed:
-        for place, method in enumerate(setting.methods):
+        for method in setting.methods:
             by_key = [values.get((party, method.name, key), []) for key in ("accuracy", *known)]
             accuracy, *metrics = [statistics.fmean(by_seed) if by_seed else None for by_seed in by_key]
             cells = [EMPTY if accuracy is None else _percent(accuracy)]
             cells += [EMPTY if metric is None else f"{metric:.3f}" for metric in metrics]
             rows.append([f"{party}, {parties[party]} {setting.config.data.judged} rows", method.name, *cells])
-            colours.append(colour(place))
+            colours.append(colour(setting.place(method)))
     columns = ["party", "method", "accuracy, %", *(METRIC_NAMES[key] for key in known)]
     some = f" The {MAX_PARTIES_SHOWN} worst of {len(parties)} parties." if len(parties) > len(listed) else ""
     note = f"Final models on each party's own {setting.config.data.judged} rows; mean over the {setting.noun}s.{some}"
@@ -185,14 +185,13 @@ def _ranked_parties(setting: Setting, name: str) -> Table | None:
         [method, *(_percent(statistics.fmean(trial[k] for trial in trials)) for k in range(3))]
         for method, trials in by_method.items()
     ]
-    places = {method.name: place for place, method in enumerate(setting.methods)}
     note = (
         "A party's accuracy is that on test rows with its class shares. Parties differ from split to split, so each "
-        f"trial's worst, median and best party are averaged over the {setting.noun}s. Methods without a global "
-        "model are omitted."
+        f"trial's worst, median and best party are averaged over the {setting.noun}s. The model is the global one, "
+        "in a graph the consensus model; personal models are omitted."
     )
     columns = ["method", "worst party, %", "median party, %", "best party, %"]
-    colours = [colour(places[method]) for method in by_method]
+    colours = [colour(setting.place(method)) for method in setting.methods if method.name in by_method]
     return Table(name, "Final accuracy by party", columns, rows, colours=colours, note=note)
 
 

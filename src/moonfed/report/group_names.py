@@ -16,7 +16,8 @@ def describe(settings: Settings) -> str:
     parties = counted(settings["parties"], "party", "parties")
     rounds, epochs = counted(settings["rounds"], "round"), counted(settings["epochs"], "local epoch")
     split = f"{settings['partition']} split{skew}"
-    return f"{settings['dataset']}: {parties}, {split}, {rounds} of {epochs}, {settings['model']}"
+    own = ", personal models on each party's own rows" if settings.get("own_rows") else ""
+    return f"{settings['dataset']}: {parties}, {split}, {rounds} of {epochs}, {settings['model']}{own}"
 
 
 def distinguishing(groups: Sequence[Settings]) -> list[str]:
@@ -78,6 +79,8 @@ def _words(key: str, settings: Settings) -> str:
             return counted(value, "round")
         case "epochs":
             return counted(value, "local epoch")
+        case "own_rows":
+            return "personal models on own rows" if value else "models on all test rows"
         case _:
             name = key.replace("_", " ")
             number = f"{value:g}" if isinstance(value, float) else str(value)

@@ -60,7 +60,10 @@ def runs_table(runs: Sequence[dict[str, Any]]) -> Table:
     note = "accuracy: mean of the last quarter of the evaluated rounds, at most ten; final accuracy: the last one"
     if any(run.get("patience") for run in runs):
         note += "; of runs with --patience, both are those of the best round"
-    if len({run["accuracy_on"] for run in runs if "accuracy_on" in run}) > 1:
+    kinds = {run["accuracy_on"] for run in runs if "accuracy_on" in run}
+    if any(kind.startswith("own ") for kind in kinds):
+        note += "; on own rows: personal models, each on rows like its party's own"
+    if len({kind.removeprefix("own ") for kind in kinds}) > 1:
         note += "; on held-out rows: a choice between settings, on test rows: a result"
     return Table("runs", "", columns, rows, "lllrrrrll", note=note)
 

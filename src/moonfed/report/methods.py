@@ -1,6 +1,5 @@
-"""Groups runs by setting, and within a setting by method over its seeds."""
+"""Methods over their seeds, and settings in which methods can be compared."""
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +18,10 @@ from moonfed.experiments.statistics import (
     unit_means,
     verdict,
 )
-from moonfed.report.group_names import describe, distinguishing, name_groups, sort_key
+from moonfed.report.group_names import describe
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, accuracy_window, final_accuracy
+from moonfed.training.evaluation_rows import accuracy_on, judged_on_own_rows
 from moonfed.training.metrics import METRIC_NAMES
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial_seeds import TrialSeeds
@@ -121,14 +121,17 @@ class Method:
             else remarks
         )
 
-    def mean(self, name: str, per_trial: bool = False) -> float | None:
-        """Mean of a field over all rounds and seeds; per trial, divided by the number of trials in the stack."""
-        values = [
-            row[name] / (row.get("trials_in_stack", 1) if per_trial else 1)
-            for rows in self.rows.values()
-            for row in rows
-        ]
+    def mean(self, name: str) -> float | None:
+        """Mean of a field over all rounds and seeds."""
+        values = [row[name] for rows in self.rows.values() for row in rows]
         return statistics.fmean(values) if values else None
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Mean over all rounds and seeds of the seconds of a trial's training, where every round recorded them."""
+        values = [row.get("training_seconds") for rows in self.rows.values() for row in rows]
+        known = [value for value in values if value is not None]
+        return statistics.fmean(known) if known and len(known) == len(values) else None
 
     def as_json(self) -> dict[str, Any]:
         """The numbers of the method; accuracies are fractions."""
@@ -143,7 +146,7 @@ class Method:
             "cost": {
                 "bytes_up_per_round": self.mean("bytes_up"),
                 "bytes_down_per_round": self.mean("bytes_down"),
-                "seconds_per_round": self.mean("seconds", per_trial=True),
+                "seconds_per_round": self.training_seconds,
             },
             "failures": [record.failure for record in self.records if record.failure is not None],
             "remarks": self.remarks,
@@ -165,6 +168,7 @@ class Setting:
     title: str
     methods: list[Method]
     baseline_name: str | None = None  # default: fedavg if it is there, else the first method
+    reference: Method | None = None  # of personal models: the global model of fedavg on the same rows
 
     @property
     def description(self) -> str:
@@ -180,7 +184,17 @@ class Setting:
     def baseline(self) -> Method:
         """The method that the others are compared with."""
         wanted = self.baseline_name or DEFAULT_BASELINE
-        return next((m for m in self.methods if m.name == wanted and m.rows), self.methods[0])
+        default = self.reference or self.methods[0]
+        return next((m for m in self.methods if m.name == wanted and m.rows), default)
+
+    @property
+    def shown(self) -> list[Method]:
+        """The methods, after the reference if there is one."""
+        return self.methods if self.reference is None else [self.reference, *self.methods]
+
+    def place(self, method: Method) -> int:
+        """The place of a method on the page, by which it is coloured."""
+        return next(place for place, each in enumerate(self.shown) if each is method)
 
     def difference(self, method: Method) -> Interval | None:
         """Difference in accuracy between a method and the baseline, paired by trial, with its interval over units."""
@@ -203,13 +217,15 @@ class Setting:
         return {seeds: rounds_to(rows, target) for seeds, rows in method.rows.items()}
 
     def as_json(self, targets: Sequence[float] = ()) -> dict[str, Any]:
-        """The numbers of the setting."""
+        """The numbers of the setting; its reference, if there is one, is the first method."""
         methods: list[dict[str, Any]] = []
-        for method in self.methods:
+        for method in self.shown:
             gap = self.difference(method)
             methods.append(
                 method.as_json()
                 | {
+                    "accuracy_on": accuracy_on(self.config),
+                    "baseline": self.baseline.name,
                     "difference": None if gap is None else gap._asdict() | {"verdict": verdict(gap)},
                     "rounds_to_baseline": _by_seed(self.rounds_to_baseline(method)),
                     "rounds_to": {f"{target:g}": _by_seed(self.rounds_to(method, target)) for target in targets},
@@ -223,70 +239,20 @@ class Setting:
         }
 
 
-def comparison(named: Sequence[tuple[str, RunRecord]], baseline: str | None = None) -> Setting:
-    """Group the trials of one command by the names they were given there."""
-    groups: dict[str, list[RunRecord]] = {}
-    for name, record in named:
-        groups.setdefault(name, []).append(record)
-    methods = [Method(name, records) for name, records in groups.items()]
-    return Setting(describe(shared_settings(named[0][1])), methods, baseline)
-
-
-def settings_of(records: Sequence[RunRecord]) -> list[Setting]:
-    """Group records by setting, in the order of the settings that tell them apart, and within a setting by method."""
-    groups: dict[str, list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault(_key(shared_settings(record)), []).append(record)
-    keys = distinguishing([shared_settings(group[0]) for group in groups.values()])
-    ordered = sorted(groups.values(), key=lambda group: sort_key(shared_settings(group[0]), keys))
-    titles = name_groups([shared_settings(group[0]) for group in ordered])
-    return [Setting(title, _methods(group)) for title, group in zip(titles, ordered, strict=True)]
-
-
 def shared_settings(record: RunRecord) -> dict[str, Any]:
     """The settings that methods must share to be compared: all but the algorithm, the seeds and the machine.
 
-    The seed of the hold-out is one of the seeds.
+    The seed of the hold-out is one of the seeds. Accuracies on each party's own rows are compared among themselves.
     """
     values = record.config.model_dump(mode="json")
     flat = {name: value for section in ("data", "model", "train", "cohort") for name, value in values[section].items()}
     del flat["partition_seed"], flat["holdout_seed"]
-    return flat | {"precision": values["run"]["precision"]}
+    return flat | {"precision": values["run"]["precision"], "own_rows": judged_on_own_rows(record.config)}
 
 
 def algorithm_settings(record: RunRecord) -> dict[str, Any]:
     """The settings of a record's algorithm."""
     return dict(record.config.algorithm.options)
-
-
-def _methods(records: Sequence[RunRecord]) -> list[Method]:
-    groups: dict[str, dict[TrialSeeds, list[RunRecord]]] = {}
-    for record in records:
-        group = groups.setdefault(_key([record.algorithm, algorithm_settings(record)]), {})
-        group.setdefault(record.seeds, []).append(record)
-    # If several folders hold the same trial, the one with the most rounds counts, and of equals the first.
-    chosen = [
-        {seeds: max(same, key=lambda r: (r.finished, len(r.rows))) for seeds, same in sorted(group.items())}
-        for group in groups.values()
-    ]
-    firsts = [next(iter(group.values())) for group in chosen]
-    methods: list[Method] = []
-    for first, group, candidates in zip(firsts, chosen, groups.values(), strict=True):
-        others = [algorithm_settings(other) for other in firsts if other.algorithm == first.algorithm]
-        options = _differing(algorithm_settings(first), others)
-        label = ",".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in options.items())
-        name = f"{first.algorithm}:{label}" if label else first.algorithm
-        duplicates = [record for same in candidates.values() for record in same if record is not group[record.seeds]]
-        methods.append(Method(name, list(group.values()), tuple(duplicates)))
-    return methods
-
-
-def _differing(settings: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {k: v for k, v in settings.items() if any(other.get(k) != v for other in others)}
-
-
-def _key(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def _by_seed(values: dict[TrialSeeds, Any]) -> list[dict[str, Any]]:

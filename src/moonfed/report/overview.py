@@ -10,6 +10,7 @@ from moonfed.report.cell_text import EMPTY, joined
 from moonfed.report.methods import Setting, algorithm_settings
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, final_accuracy
+from moonfed.training.evaluation_rows import judged_on
 
 
 def introduction(settings: Sequence[Setting]) -> str:
@@ -19,7 +20,7 @@ def introduction(settings: Sequence[Setting]) -> str:
     done = sum(record.finished for record in records)
     state = "all of them finished" if done == len(records) else f"{done} of them finished"
     data = joined(setting.config.data.dataset for setting in settings)
-    judged = " or ".join(dict.fromkeys(setting.config.data.judged_on for setting in settings))
+    judged = " or ".join(dict.fromkeys(judged_on(s.methods[0].records[0].config) for s in settings))
     return (
         f"{counted(len(records), 'trial')} of {counted(len(methods), 'method')} on {data}, {state}. "
         f"Accuracies are on {judged}, {_rounds_behind(settings)}."

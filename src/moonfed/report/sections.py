@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from moonfed.core.wording import counted
 from moonfed.experiments.statistics import verdict
 from moonfed.report.blocks import Block, Paragraph, Plot, PlotGrid, Table
-from moonfed.report.cell_text import EMPTY, interval_text, mean_and_deviation, points, slug
+from moonfed.report.cell_text import EMPTY, interval_text, joined, mean_and_deviation, points, slug
 from moonfed.report.figures import Curve, Difference, colour, curves, differences
 from moonfed.report.methods import Method, Setting
 from moonfed.training.accuracy import rounds_averaged
 from moonfed.training.early_stopping import best_round
+from moonfed.training.evaluation_rows import judged_on, judged_on_own_rows
 from moonfed.training.records import RoundRecord
+from moonfed.training.registry import ALGORITHMS
 from moonfed.training.trial_seeds import TrialSeeds
 
 HOLDOUT_NOTE = "A hold-out's value is the mean over its seeds; hold-outs share rows, which makes intervals too narrow."
@@ -24,22 +26,20 @@ def accuracy_table(setting: Setting, name: str, caption: str = "", kind: str = "
     prints this table on the terminal and report puts it on the page, so both show the same figures.
     """
     several = any(len(method.accuracy) > 1 for method in setting.methods)
-    compared = len(setting.methods) > 1
-    baseline = setting.baseline
+    compared, baseline = len(setting.shown) > 1, setting.baseline
     columns = [kind, f"{setting.noun}s", f"{baseline.accuracy_label}, %"]
     columns += ["95 % interval"] if several else []
     columns += [] if _last_round_alone(setting) else ["final accuracy, %"]
     columns += [f"difference to {baseline.name}, points"] if compared else []
     columns += ["verdict"] if compared and several else []
     rows: list[list[str]] = []
-    for method in setting.methods:
+    for method in setting.shown:
         values = method.independent(method.accuracy)
         row = [method.name, trial_count(method), mean_and_deviation(values)]
         row += [interval_text(values, method.noun)] if several else []
         final = method.independent(method.final_accuracy)
         row += [] if _last_round_alone(setting) else [mean_and_deviation(final)]
-        row += _difference_cells(setting, method, several) if compared else []
-        rows.append(row)
+        rows.append(row + (_difference_cells(setting, method, several) if compared else []))
     align = "l" + "r" * (len(columns) - 1)
     return Table(
         name,
@@ -74,19 +74,21 @@ def trial_count(method: Method) -> str:
 
 def best_rows(setting: Setting) -> frozenset[int]:
     """The row with the highest mean accuracy, where there are several."""
-    means = {
-        place: statistics.fmean(m.independent(m.accuracy)) for place, m in enumerate(setting.methods) if m.accuracy
-    }
+    means = {place: statistics.fmean(m.independent(m.accuracy)) for place, m in enumerate(setting.shown) if m.accuracy}
     return frozenset({max(means, key=lambda place: means[place])}) if len(means) > 1 else frozenset()
 
 
 def _accuracy_note(setting: Setting, compared: bool) -> str:
-    data = setting.config.data
-    note = f"Accuracy: {_window(setting.baseline)}, on {data.judged_on}. "
+    config = setting.methods[0].records[0].config
+    note = f"Accuracy: {_window(setting.baseline)}, on {judged_on(config)}. "
+    if judged_on_own_rows(config):
+        note += "These accuracies are not comparable with those of a global model on all test rows. "
     note += "" if _last_round_alone(setting) else "Final accuracy: the last round alone. "
-    note += _spread_note(setting.noun, compared)
-    if any(r.config.algorithm.name == "solo" for m in setting.methods for r in m.records):
-        note += " solo: the mean over the parties' own models."
+    several = any(len(method.accuracy) > 1 for method in setting.methods)
+    note += _spread_note(setting.noun, compared) if several else f"One {setting.noun}: small differences show nothing."
+    presets = {r.config.algorithm.name: ALGORITHMS[r.config.algorithm.name] for m in setting.methods for r in m.records}
+    if alone := [name for name, preset in presets.items() if preset.personal and not preset.local.own_rows]:
+        note += f" {', '.join(alone)}: the mean over the parties' own models."
     return note
 
 
@@ -108,23 +110,29 @@ def _spread_note(noun: str, compared: bool) -> str:
 
 def remarks(setting: Setting) -> list[Block]:
     """Remarks to read before the numbers: failed and unfinished trials, single seeds."""
-    blocks: list[Block] = []
+    owners: dict[str, list[str]] = {}
     for method in setting.methods:
         if method.remarks:
-            blocks.append(Paragraph(f"{method.name}: {'; '.join(method.remarks)}.", warning=True))
-    return blocks
+            owners.setdefault("; ".join(method.remarks), []).append(method.name)
+    everyone = len(setting.methods) if len(setting.methods) > 1 else 0
+    return [
+        Paragraph(f"{'every method' if len(names) == everyone else joined(names)}: {text}.", warning=True)
+        for text, names in owners.items()
+    ]
 
 
 def curve_plots(setting: Setting, name: str) -> PlotGrid:
     """Test accuracy, test loss and training loss by round."""
     plots: list[Plot] = []
     judged = setting.config.data.judged
-    for key, what, percent in (("accuracy", f"{judged} accuracy", True), ("test_loss", f"{judged} loss", False)):
-        lines = [_curve(method, key) for method in setting.methods]
+    graph = any("consensus_distance" in row for m in setting.methods for r in m.records for row in r.rows)
+    shown = [("accuracy", f"{judged} accuracy", True), ("test_loss", f"{judged} loss", False)]
+    for key, what, percent in [*shown, *([("consensus_distance", "consensus distance", False)] if graph else [])]:
+        lines = [_curve(method, key) for method in setting.shown]
         alt = f"{what.capitalize()} by round. " + " ".join(_curve_text(line, percent) for line in lines)
         caption = f"{what.capitalize()} by round. {_band_note(setting)}"
         plots.append(Plot(f"{name}-{slug(what)}", curves(lines, what, percent), alt, caption + _failed_note(setting)))
-    lines = [_curve(method, "supervised") for method in setting.methods]
+    lines = [_curve(method, "supervised") for method in setting.shown]
     if any(line.seeds or line.failed for line in lines):
         what = "training loss"
         alt = f"{what.capitalize()} by round. " + " ".join(_curve_text(line, False) for line in lines)
@@ -135,7 +143,7 @@ def curve_plots(setting: Setting, name: str) -> PlotGrid:
 
 def difference_plot(setting: Setting, name: str) -> PlotGrid | None:
     """Plot of the paired differences with their intervals; None if there are none."""
-    found = [(method.name, setting.difference(method), place) for place, method in enumerate(setting.methods)]
+    found = [(method.name, setting.difference(method), place) for place, method in enumerate(setting.shown)]
     gaps = [Difference(label, gap, place) for label, gap, place in found if gap is not None]
     if not gaps:
         return None
@@ -173,56 +181,16 @@ def rounds_table(setting: Setting, name: str, targets: Sequence[float] = ()) -> 
             *(f"rounds to {100 * target:g} %" for target in targets),
         ],
         rows,
-        colours=[colour(place) for place in range(len(rows))],
+        colours=[colour(setting.place(method)) for method in setting.methods],
         note=f"The first round at or above the final accuracy of {baseline.name}, by {trial}, and the mean over the "
         f"{trial}s; empty if a {trial} never reaches it. {baseline.name} itself often reaches that accuracy before its "
         "last round: one speed-up is relative to that first crossing, the other to all its rounds, as in the papers.",
     )
 
 
-def cost_table(setting: Setting, name: str) -> Table:
-    """Rounds, bytes and seconds of one trial."""
-    rows: list[list[str]] = []
-    stacked = 1
-    for method in setting.methods:
-        up, down = method.mean("bytes_up"), method.mean("bytes_down")
-        seconds = method.mean("seconds", per_trial=True)
-        n = method.rounds
-        stacked = max([stacked, *(row.get("trials_in_stack", 1) for rows in method.rows.values() for row in rows)])
-        if up is None or down is None or seconds is None:
-            rows.append([method.name, *[EMPTY] * 6])
-            continue
-        cells = [str(n), f"{up / 1e6:.2f}", f"{down / 1e6:.2f}", f"{n * (up + down) / 1e6:.1f}"]
-        rows.append([method.name, *cells, f"{seconds:.2f}", f"{n * seconds:.0f}"])
-    note = "MB are millions of bytes between the server and all parties of a round. "
-    if stacked > 1:
-        note += (
-            f"Up to {stacked} trials were trained as one stack: a trial's seconds are the time until its part of a "
-            "round was done, divided by the number of trials in the stack. They are the cost of a trial in this "
-            "stack and do not show which method is slower."
-        )
-    unit = "GPU-seconds" if all(r.on_gpu for m in setting.methods for r in m.records) else "seconds"
-    return Table(
-        name,
-        "Cost of one trial",
-        [
-            "method",
-            "rounds",
-            "MB up per round",
-            "MB down per round",
-            "MB in all",
-            f"{unit} per round",
-            f"{unit} in all",
-        ],
-        rows,
-        colours=[colour(place) for place in range(len(rows))],
-        note=note.strip(),
-    )
-
-
 def _last_round_alone(setting: Setting) -> bool:
     """Whether every accuracy is that of one round, the last."""
-    return all(method.accuracy == method.final_accuracy for method in setting.methods)
+    return all(method.accuracy == method.final_accuracy for method in setting.shown)
 
 
 def _window(method: Method) -> str:
@@ -242,7 +210,7 @@ def _curve(method: Method, key: str) -> Curve:
 
 
 def _values(rows: Sequence[RoundRecord], key: str) -> dict[int, float]:
-    found = ((row["round"], row["losses"].get(key) if key == "supervised" else row[key]) for row in rows)
+    found = ((row["round"], row["losses"].get(key) if key == "supervised" else row.get(key)) for row in rows)
     return {number: value for number, value in found if value is not None}
 
 

@@ -41,14 +41,14 @@ def opening(setting: Setting, name: str, plotted: bool = True) -> list[Block]:
 
 def summary_table(settings: Sequence[Setting], anchors: Mapping[str, str]) -> Table:
     """Accuracy, interval, number of seeds and difference to the reference, by group and method."""
-    compared = any(len(setting.methods) > 1 for setting in settings)
+    compared = any(len(setting.shown) > 1 for setting in settings)
     units = " or ".join(dict.fromkeys(f"{setting.noun}s" for setting in settings))
     rows: list[list[str]] = []
     colours: list[str] = []
     bold: set[int] = set()
     for setting in settings:
         bold |= {len(rows) + place for place in best_rows(setting)}
-        for place, method in enumerate(setting.methods):
+        for place, method in enumerate(setting.shown):
             done, trials = len(method.rows), len(method.records)
             values = method.independent(method.accuracy)
             seeds = str(done) if done == trials else f"{done} of {trials}"
@@ -56,7 +56,7 @@ def summary_table(settings: Sequence[Setting], anchors: Mapping[str, str]) -> Ta
             cells = [mean_and_deviation(values), interval_text(values, method.noun), seeds]
             gap = setting.difference(method)
             if compared:
-                reference = "reference" if method is setting.baseline and len(setting.methods) > 1 else EMPTY
+                reference = "reference" if method is setting.baseline and len(setting.shown) > 1 else EMPTY
                 cells += [reference, EMPTY] if gap is None else [points(gap), verdict(gap)]
             rows.append([setting.title, method.name, *cells])
             colours.append(colour(place))
@@ -70,7 +70,7 @@ def summary_table(settings: Sequence[Setting], anchors: Mapping[str, str]) -> Ta
 
 def _reference(settings: Sequence[Setting]) -> str:
     """Name the method that differences refer to, if it is the same in every group."""
-    names = {setting.baseline.name for setting in settings if len(setting.methods) > 1}
+    names = {setting.baseline.name for setting in settings if len(setting.shown) > 1}
     return names.pop() if len(names) == 1 else "the reference"
 
 

@@ -15,20 +15,26 @@ GAP = 2  # between columns
 
 
 def print_table(table: Table) -> None:
-    """Print a table with its caption above and its note below."""
+    """Print a table with its caption above and its note below.
+
+    Lines break between words only. Columns that do not fit beside each other so follow below, after the first column.
+    """
     console = _console()
     headers = [
         textwrap.fill(name, HEADER_WIDTH, break_long_words=False, break_on_hyphens=False) for name in table.columns
     ]
     columns = [[header, *cells] for header, *cells in zip(headers, *table.rows, strict=True)]
-    widths = _widths(columns, console.width)
-    rendered = RichTable(title=table.caption or None, title_justify="left", title_style="", box=box.SIMPLE_HEAD)
-    rendered.pad_edge, rendered.padding = False, (0, 1, 0, 0)
-    for header, side, width in zip(headers, table.alignment, widths, strict=True):
-        rendered.add_column(header, justify="left" if side == "l" else "right", overflow="fold", width=width)
-    for place, row in enumerate(table.rows):
-        rendered.add_row(*row, style="bold" if place in table.bold else None)
-    console.print(rendered)
+    for number, places in enumerate(_panels(columns, console.width)):
+        title = table.caption if table.caption and not number else None
+        rendered = RichTable(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD)
+        rendered.pad_edge, rendered.padding = False, (0, 1, 0, 0)
+        widths = _widths([columns[place] for place in places], console.width)
+        for place, width in zip(places, widths, strict=True):
+            justify = "left" if table.alignment[place] == "l" else "right"
+            rendered.add_column(headers[place], justify=justify, overflow="fold", width=width)
+        for line, row in enumerate(table.rows):
+            rendered.add_row(*(row[place] for place in places), style="bold" if line in table.bold else None)
+        console.print(rendered)
     if table.note:
         console.print(table.note)
 
@@ -38,9 +44,24 @@ def print_line(line: str) -> None:
     _console().print(line)
 
 
+def _panels(columns: list[list[str]], available: int) -> list[list[int]]:
+    """Divide columns into groups that fit beside each other, each with the first column; one group if all do."""
+    words = [_longest_word(cells) + GAP for cells in columns]
+    panels: list[list[int]] = [[0]]
+    for place in range(1, len(columns)):
+        if len(panels[-1]) > 1 and sum(words[k] for k in [*panels[-1], place]) > available:
+            panels.append([0])
+        panels[-1].append(place)
+    return panels
+
+
+def _longest_word(cells: list[str]) -> int:
+    return max(len(word) for cell in cells for word in cell.split() or [""])
+
+
 def _widths(columns: list[list[str]], available: int) -> list[int] | list[None]:
     """Widths that break lines between words only; None for each column where even that is too wide."""
-    words = [max(len(word) for cell in cells for word in cell.split() or [""]) for cells in columns]
+    words = [_longest_word(cells) for cells in columns]
     lines = [max(len(line) for cell in cells for line in cell.splitlines() or [""]) for cells in columns]
     spare = available - GAP * len(columns) - sum(words)
     if spare < 0:

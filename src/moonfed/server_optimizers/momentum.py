@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from moonfed.core.rules import Preset, ServerOptimizer, moved, setting
+from moonfed.core.algorithm import Preset
+from moonfed.core.averaging import moved
+from moonfed.core.rules import ServerOptimizer, setting
 from moonfed.core.tree import add, scale, zeros_like
 from moonfed.core.types import Slots, Snapshot, State, Update, as_tensors
 
@@ -26,4 +28,4 @@ class MomentumOptimizer(ServerOptimizer):
         return moved(state, velocity, update)._replace(server_state={"velocity": velocity})
 
 
-PRESET = Preset("fedavgm", server_optimizer=MomentumOptimizer)
+PRESET = Preset("fedavgm", server_optimizer=MomentumOptimizer, part="momentum")

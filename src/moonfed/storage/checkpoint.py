@@ -21,7 +21,7 @@ from moonfed.core.files import (
     write_tensors,
 )
 from moonfed.core.tree import under
-from moonfed.core.types import Slots, State, Tensors, as_snapshot
+from moonfed.core.types import Slots, Snapshot, State, Tensors, as_snapshot
 from moonfed.core.wording import counted
 from moonfed.storage.run_files import CHECKPOINT, LOG
 from moonfed.training.early_stopping import Best, best_round, rounds_waited
@@ -30,6 +30,7 @@ from moonfed.training.trial import Trial
 
 FORMAT = 1
 SERVER_STATE = "kept"  # the name on disk since format 1
+RELEASED = "released"
 CURRENT, BEFORE = "manifest.json", "manifest-before.json"
 
 
@@ -74,6 +75,7 @@ class Checkpoint:
         flat = pack({"model": state.model})
         flat |= {f"sent/{k}": v for k, v in pack(state.sent).items()}
         flat |= {f"{SERVER_STATE}/{k}": v for k, v in pack(state.server_state).items()}
+        flat |= {} if trial.released is None else pack({RELEASED: trial.released})
         best = trial.best
         if best is not None and best.round == round:
             write_tensors(self._best(round), pack({"model": best.model}), identity=self.identity)
@@ -133,6 +135,12 @@ class Checkpoint:
         model = as_snapshot(unpack({k: v for k, v in flat.items() if k.startswith("model/")}), "model")
         parts = [in_order(unpack(under(part, flat)), names) for part in ("sent", SERVER_STATE)]
         return State(as_snapshot(in_order({"model": model}, names), "model"), *parts)
+
+    def load_released(self, manifest: Manifest, names: Sequence[str] = ()) -> Snapshot | None:
+        """Read the model that phases made of the state of a committed round; None where there is none."""
+        flat = _read(self._state(manifest.round), manifest)
+        slots = unpack({k: v for k, v in flat.items() if k.startswith(f"{RELEASED}/")})
+        return as_snapshot(in_order(slots, names), RELEASED) if slots else None
 
     def rewind(self, manifest: Manifest | None) -> None:
         """Make a committed round, or the beginning, the current one and delete what came after it."""

@@ -1,5 +1,7 @@
 """What the encoder of a trained model makes of test rows."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -33,21 +35,34 @@ def sample_rows(data: Dataset, rows: int) -> Tensor:
     return torch.as_tensor(np.sort(drawn))
 
 
-def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None = None) -> tuple[str, Snapshot]:
-    """Read the last model of a trial and say which it is: the global one, or party 0's where each has its own."""
-    net = network(record.config, data, own)
+def model_of(record: RunRecord, data: Dataset, own: CustomEncoder | None, party: int | None) -> tuple[str, Snapshot]:
+    """Read the last model of a trial and say which it is: the global one, or a party's where each has its own.
+
+    Without a party it is the global model that is trained beside the personal ones.
+    """
+    net, which = network(record.config, data, own), "consensus model" if record.is_graph else "global model"
     apart = ALGORITHMS[record.config.algorithm.name].personal
     path = record.folder / FINAL
     if record.finished and path.exists():
         tensors, _ = read_tensors(path)
         if apart:
-            return "party 0", as_model(net, under("party0", tensors), record)
-        return "global model", as_model(net, tensors, record)
+            if party is None:
+                return which, as_model(net, under("global", tensors), path)
+            if not (of_party := under(f"party{party}", tensors)):
+                raise UserError(
+                    f"{path} holds no model of party {party}: a site's own model is in its folder, in memory/"
+                )
+            return f"model of party {party}", as_model(net, of_party, path)
+        return which, as_model(net, tensors, path)
     checkpoint = Checkpoint(record.folder)
     committed = checkpoint.manifests()
+    if apart and not record.finished:
+        raise UserError(f"{record.folder} keeps its parties' models after the last round; finish it with --resume")
     if apart or not committed:
         raise UserError(f"{record.folder} keeps no model of its last round")
-    return f"global model of round {committed[0].round}", checkpoint.load_state(committed[0]).model
+    released = checkpoint.load_released(committed[0])  # none after a round that was not evaluated
+    model = checkpoint.load_state(committed[0]).model if released is None else released
+    return f"{which} of round {committed[0].round}", model
 
 
 def final_temperature(record: RunRecord) -> float | None:
@@ -70,11 +85,11 @@ def network(config: Config, data: Dataset, own: CustomEncoder | None = None) -> 
     return nets_of(build(net_spec(resolve(config, data, own), data, own)), data).inference
 
 
-def as_model(net: nn.Module, tensors: Tensors, record: RunRecord) -> Snapshot:
-    """Sort a network's tensors into weights and buffers."""
-    weights, buffers = ([name for name, _ in named] for named in (net.named_parameters(), net.named_buffers()))
-    if set(tensors) != {*weights, *buffers}:
-        raise UserError(f"{record.folder / FINAL} holds another network than its settings say")
+def as_model(net: nn.Module, tensors: Tensors, path: Path) -> Snapshot:
+    """Sort a network's tensors, read from a file, into weights and buffers."""
+    weights, buffers = dict(net.named_parameters()), dict(net.named_buffers())
+    if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in (weights | buffers).items()}:
+        raise UserError(f"{path} holds another network than the run's settings say; name a file of this run")
     return Snapshot({k: tensors[k] for k in weights}, {k: tensors[k] for k in buffers})
 
 

@@ -25,7 +25,7 @@ from moonfed.storage.run_record import RunRecord, has_final_weights, read_rounds
 from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.config import NEWER, Config
 from moonfed.training.early_stopping import has_stopped
-from moonfed.training.final_evaluation import final_evaluation
+from moonfed.training.final_evaluation import evaluation_of_sites, final_evaluation
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import RunContext, Trial
 
@@ -84,6 +84,7 @@ class RunFolder(Callback):
         whole = self.checkpoint.log.stat().st_size == manifest.log_bytes
         self.finished = self.ended(self.rows) and whole and has_final_weights(self.path, manifest.round)
         device = trial.spec.device
+        released = self.checkpoint.load_released(manifest, names) if trial.algorithm.phases else None
         best = self.checkpoint.load_best(manifest, self.rows, names)
         if best is not None:
             best = replace(best, model=tree_map(lambda t: t.to(device), best.model))
@@ -93,6 +94,7 @@ class RunFolder(Callback):
             memory={party: tree_map(lambda t: t.to(device), slots) for party, slots in memory.items()},
             round=manifest.round,
             best=best,
+            released=None if released is None else tree_map(lambda t: t.to(device), released),
         )
 
     @property
@@ -144,7 +146,10 @@ class RunFolder(Callback):
             write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
         elif trial.done and not self.finished:
             tensors = final_tensors(trial)
-            evaluation = trial.evaluation or final_evaluation(trial, self.context)
+            if trial.models_elsewhere:
+                evaluation = evaluation_of_sites(self.rows[-1])
+            else:
+                evaluation = trial.evaluation or final_evaluation(trial, self.context)
             write_json(self.path / EVALUATION, evaluation)
             facts = {"identity": self.identity, "rounds": str(trial.round)}
             if "temperature" in evaluation:
@@ -208,11 +213,18 @@ def check_place(path: Path) -> None:
 
 
 def final_tensors(trial: Trial) -> Tensors:
-    """The final weights by their names in the network; per party, if each has its own model."""
-    frozen = trial.spec.frozen
+    """The final weights by their names in the network; below the party where each has its own model here.
+
+    A global model that is complete beside the personal ones, as in Ditto, is below "global". Where the personal models
+    are at other machines, what is shared is all there is.
+    """
+    frozen, complete = trial.spec.frozen, trial.algorithm.local.companion is not None
+    if trial.models_elsewhere and not complete:
+        return trial.shared_model.weights | trial.shared_model.buffers
     if not trial.algorithm.personal:
         return trial.final_model.weights | trial.final_model.buffers | frozen
-    models: Slots = {f"party{party}": model for party, model in trial.personal_models().items()}
+    models: Slots = {"global": trial.state.model} if complete else {}
+    models |= {f"party{party}": model for party, model in trial.personal_models().items()}
     flat = {k.replace("/weights/", "/").replace("/buffers/", "/"): v for k, v in pack(models).items()}
     return flat | {f"{name}/{k}": v for name in models for k, v in frozen.items()}
 

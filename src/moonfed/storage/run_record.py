@@ -1,5 +1,6 @@
 """A run at rest: its folder, read without changing anything."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +15,12 @@ from moonfed.storage.run_files import CHECKPOINT, CONFIG, EVALUATION, FAILURE, F
 from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.config import Config, make_config
 from moonfed.training.early_stopping import has_stopped
+from moonfed.training.evaluation_rows import accuracy_on
 from moonfed.training.records import RoundRecord
-from moonfed.training.registry import full_name
+from moonfed.training.registry import ALGORITHMS, full_name, preset_of
 from moonfed.training.trial_seeds import TrialSeeds, seeds_of
+
+logger = logging.getLogger(__name__)
 
 STOPPED = "stopped early"  # the state of a run that early stopping has ended
 PARTY_KEYS = {"training_rows", "test_rows", "accuracy"}  # what an evaluation says of every named party
@@ -60,6 +64,11 @@ class RunRecord:
         return full_name(self.config.algorithm.name, self.config.algorithm.server)
 
     @property
+    def is_graph(self) -> bool:
+        """Whether parties average with their neighbours in a graph, without a server."""
+        return preset_of(self.config.algorithm.name, self.config.algorithm.server).sends_own_models
+
+    @property
     def seeds(self) -> TrialSeeds:
         """The seeds of the split, the training and the hold-out."""
         return seeds_of(self.config)
@@ -96,12 +105,19 @@ class RunRecord:
         return "finished" if self.finished else f"unfinished, {len(self.rows)} of {counted(rounds, 'round')}"
 
 
+class UnknownAlgorithm(UserError):
+    """A run of an algorithm that this process does not know: one that a user gave to fit, in another process."""
+
+
 def read_run(folder: Path) -> RunRecord:
     """Read one run folder; rows that no checkpoint has committed do not count."""
     there = read_json(folder / CONFIG)
     settings = there.get("config")
     if not isinstance(settings, dict):
         raise UserError(f"{folder / CONFIG} holds no settings of a run; omit this folder")
+    name = str(_as_dict(cast("dict[str, Any]", settings).get("algorithm")).get("name")).partition("+")[0]
+    if name not in ALGORITHMS:
+        raise UnknownAlgorithm(f"{folder} is of {name}, an algorithm that is not registered here; omit this folder")
     try:
         config = recorded_config(cast("dict[str, Any]", settings))
     except UserError as error:
@@ -159,8 +175,14 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
                 f"{folder} holds no run, and neither does a folder below it; moonfed runs lists what there is"
             )
         for place in places:
-            if place.resolve() not in found:
+            if place.resolve() in found:
+                continue
+            try:
                 found[place.resolve()] = read_run(place)
+            except UnknownAlgorithm as error:
+                if len(places) == 1:
+                    raise
+                logger.warning("left out: %s", error)
     records = list(found.values())
     if not any(record.rows for record in records):
         raise UserError(f"no run in {', '.join(map(str, folders))} has finished a round yet; there is nothing to show")
@@ -185,6 +207,8 @@ def _describe(folder: Path) -> dict[str, Any]:
         state = f"failed: {record.failure}" if record.failure is not None else "can be resumed"
         if record.finished and has_final_weights(folder, len(record.rows)):
             state = STOPPED if record.stopped else "finished"
+    except UnknownAlgorithm:
+        return {"folder": str(folder), "state": "of an algorithm that is not registered here"}
     except UserError as error:
         return {"folder": str(folder), "state": f"damaged: {error}"}
     return {
@@ -197,7 +221,7 @@ def _describe(folder: Path) -> dict[str, Any]:
         "patience": record.config.train.patience,
         "accuracy": accuracy(record.rows),
         "final_accuracy": final_accuracy(record.rows),
-        "accuracy_on": record.config.data.judged,
+        "accuracy_on": accuracy_on(record.config),
         "state": state,
     }
 

@@ -7,18 +7,19 @@ from typing import Any
 import torch
 
 from moonfed.core.errors import UserError
-from moonfed.core.files import read_json
-from moonfed.core.types import Tensors
+from moonfed.core.files import read_json, read_tensors, short
+from moonfed.core.regular_file import regular_size
+from moonfed.core.types import Snapshot, Tensors
 from moonfed.data import DATASETS, Dataset
 from moonfed.data.augment import sample_inputs
 from moonfed.data.readers.encoding import Encoding, encoding_of
 from moonfed.models import Model
 from moonfed.models.custom import CustomEncoder, is_custom, load_custom, measure_encoder
-from moonfed.storage.features import final_temperature, model_of
-from moonfed.storage.run_files import CONFIG, ENCODING
+from moonfed.storage.features import as_model, final_temperature, model_of, network
+from moonfed.storage.run_files import CONFIG, ENCODING, ROSTER
 from moonfed.storage.run_record import RunRecord, read_run
 from moonfed.training.network import build, net_spec
-from moonfed.training.registry import ALGORITHMS
+from moonfed.training.registry import preset_of
 from moonfed.training.resolve import ResolvedConfig, resolve
 
 KINDS = {"uint8": torch.uint8, "float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
@@ -38,22 +39,72 @@ class Saved:
     temperature: float | None = None  # by which logits are divided, if the run was calibrated
 
 
-def read_saved(folder: Path, encoder: str | None = None) -> Saved:
-    """Read the last model of a run; the code of a custom encoder is run only if it is named here."""
+def read_saved(folder: Path, encoder: str | None = None, party: str | None = None) -> Saved:
+    """Read the last model of a run, that of a party where each has its own, by name, number or a site's file.
+
+    The code of a custom encoder is run only if it is named here.
+    """
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder} holds no run: there is no {CONFIG} in it; moonfed runs lists what there is")
     record = read_run(folder)
-    if ALGORITHMS[record.config.algorithm.name].personal:
-        raise UserError(f"{folder} is of {record.algorithm}, which trains a model for each party and no global one")
     like = _like(folder, record)
     own = _own(record, like, encoder)
-    which, snapshot = model_of(record, like, own)
+    if party is not None and party.endswith(".safetensors"):
+        which, snapshot = _site_model(record, like, own, Path(party))
+    else:
+        which, snapshot = model_of(record, like, own, _party_number(record, like, party))
+        which = which if party is None or party.isdecimal() else f"model of party {party}"
     config = resolve(record.config, like, own)
     model = build(net_spec(config, like, own))
     temperature = final_temperature(record)
     return Saved(
         record, config, which, model, snapshot.weights | snapshot.buffers, like, encoding_of(like), temperature
     )
+
+
+def _site_model(record: RunRecord, like: Dataset, own: CustomEncoder | None, path: Path) -> tuple[str, Snapshot]:
+    """Read the model that a site of a federation keeps to itself."""
+    if not preset_of(record.config.algorithm.name, record.config.algorithm.server).personal:
+        raise UserError(f"{record.folder} is of {record.algorithm}, which has no model for each site; omit --party")
+    try:
+        regular_size(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {short(error)}; --party needs a site's personal.safetensors") from None
+    if not (record.folder / ROSTER).exists():
+        raise UserError(f"{record.folder} is no federation and holds its parties' models; use --party with a name")
+    tensors, facts = read_tensors(path)
+    if facts.get("run") != read_json(record.folder / ROSTER).get("run"):
+        raise UserError(f"{path} is not of the run in {record.folder}; name the file in memory/ of this run")
+    return f"model of {path}", as_model(network(record.config, like, own), tensors, path)
+
+
+def _party_number(record: RunRecord, like: Dataset, party: str | None) -> int | None:
+    """Find the party whose model is asked for, by number or name, or refuse; None: the global model."""
+    preset = preset_of(record.config.algorithm.name, record.config.algorithm.server)
+    if not preset.personal:
+        if party is not None and preset.sends_own_models:
+            raise UserError(f"{record.folder} is of {record.algorithm}, which saves the consensus model; omit --party")
+        if party is not None:
+            raise UserError(f"{record.folder} is of {record.algorithm}, which has one global model; omit --party")
+        return None
+    if party is None and preset.local().companion is not None:
+        return None
+    natural = record.config.data.partition == "natural"
+    names = [str(name) for name in (like.encoding or {}).get("parties", ())] if natural else []
+    if (record.folder / ROSTER).exists():
+        raise UserError(
+            f"{record.folder} is of {record.algorithm}, whose models stay at the sites; name a site's file with "
+            "--party, memory/RUN/personal.safetensors in the site's folder"
+        )
+    known = {str(k): k for k in range(len(names) or record.config.data.parties)} | {n: k for k, n in enumerate(names)}
+    if party is None or party not in known:
+        which = f"one of {', '.join(names)}" if names else f"a number from 0 to {len(known) - 1}"
+        got = "" if party is None else f", got {party}"
+        raise UserError(
+            f"{record.folder} is of {record.algorithm}, which trains a model for each party; choose one with --party, "
+            f"{which}{got}"
+        )
+    return known[party]
 
 
 def _own(record: RunRecord, like: Dataset, encoder: str | None) -> CustomEncoder | None:

@@ -46,7 +46,8 @@ class TensorBoardCallback(Callback):
 
     def _write(self, spec: TrialSpec, record: RoundRecord) -> None:
         scalars = {"accuracy": record["accuracy"], "test_loss": record["test_loss"], "seconds": record["seconds"]}
-        scalars |= {"monitor_loss": record.get("monitor_loss")}
+        more = ("monitor_loss", "worst_accuracy", "consensus_accuracy", "consensus_distance")
+        scalars |= {name: record.get(name) for name in more}
         scalars |= {f"losses/{name}": value for name, value in record["losses"].items()}
         try:
             for name, value in scalars.items():

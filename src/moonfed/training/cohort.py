@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from moonfed.core.seeds import generator, published_python
 from moonfed.core.types import PartyInfo
-from moonfed.training.config import Config
+from moonfed.training.resolve import ResolvedConfig
 
 REMEMBERED_ROUNDS = 3  # a runner may draw the next round's cohort ahead
 
@@ -26,22 +26,34 @@ Cohort = list[Participant]
 class Cohorts:
     """The cohorts of a trial, by round; each is drawn once."""
 
-    def __init__(self, config: Config, infos: Sequence[PartyInfo]) -> None:
+    def __init__(self, config: ResolvedConfig, infos: Sequence[PartyInfo]) -> None:
         self.settings, self.seed, self.infos = config.cohort, config.run.seed, infos
         low, high = config.cohort.straggler_work.split("-")
         self.work = float(low), float(high)
         self.size = max(int(config.cohort.fraction * len(infos) + 1e-9), 1)  # m = max(C K, 1)
         self.samples: list[list[int]] = []
         self.stream: Random | None = None  # made when a cohort is smaller than the population
+        self.batch = config.train.batch
         self.recent: dict[int, Cohort] = {}
+        self.recent_batches: dict[int, Counter[int]] = {}
 
     def cohort(self, round: int) -> Cohort:
         """Return the participants of a round, by party."""
         if round not in self.recent:
             drawn = self._by_rows(round) if self.settings.sampling == "by-rows" else self._uniform(round)
             self.recent[round] = self._with_stragglers(round, sorted(drawn))
-            self.recent.pop(round - REMEMBERED_ROUNDS, None)
+            self.recent_batches[round] = Counter(self._batch_of(who.party) for who in self.recent[round])
+            for remembered in (self.recent, self.recent_batches):
+                remembered.pop(round - REMEMBERED_ROUNDS, None)
         return self.recent[round]
+
+    def peers(self, party: int, round: int) -> int:
+        """Count the parties of a round whose batches are as large as a participant's, itself included."""
+        self.cohort(round)
+        return self.recent_batches[round][self._batch_of(party)]
+
+    def _batch_of(self, party: int) -> int:
+        return min(self.batch, self.infos[party].rows)
 
     def _uniform(self, round: int) -> Cohort:
         everyone = range(len(self.infos))

@@ -15,7 +15,7 @@ from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
 from moonfed.training.data_defaults import settle_monitor, with_defaults
 from moonfed.training.optimizer_settings import settle_optimizer
-from moonfed.training.registry import ALGORITHMS, check_options, make_algorithm, preset_of
+from moonfed.training.registry import check_name, check_options, chosen_server, make_algorithm, ordered_parts, preset_of
 from moonfed.training.settings import (
     AlgorithmSettings,
     CohortSettings,
@@ -78,7 +78,10 @@ FREE = {
 # Settings that are younger than a run, each with the value that changes nothing: runs without them keep their identity.
 NEWER: dict[str, dict[str, Any]] = {
     "data": {"validation": 0.0, "monitor": 0.0},
-    "train": {"max_grad_norm": 0.0, "optimizer": "sgd", "lr_schedule": "constant", "patience": 0, "calibrate": False},
+    "train": {
+        **{"max_grad_norm": 0.0, "optimizer": "sgd", "lr_schedule": "constant", "lr_decay": 1.0},
+        **{"patience": 0, "calibrate": False},
+    },
 }
 
 
@@ -98,15 +101,17 @@ def make_config(values: Mapping[str, Any]) -> Config:
     data = settled(config.data)
     train = with_defaults(config.train) if data.path is None else config.train  # of user data, resolve knows more
     config = config.model_copy(update={"data": data, "train": train})
+    config = config.model_copy(update={"algorithm": _split_name(config.algorithm)})
     for kind, name, known in (
         ("data set", config.data.dataset, DATASETS if config.data.path is None else {config.data.dataset}),
         ("partition", config.data.partition, {*PARTITIONS, "auto"}),
         ("encoder", config.model.model, {*ENCODERS, "auto"}),
-        ("algorithm", config.algorithm.name, ALGORITHMS),
     ):
         if name not in known and not (kind == "encoder" and is_custom(name)):
             raise unknown(kind, name, known)
-    settings = config.algorithm
+    check_name(config.algorithm.name)
+    server = chosen_server(config.algorithm.name, config.algorithm.server, config.algorithm.options)
+    settings = config.algorithm.model_copy(update={"server": server})
     options = check_options(settings.name, settings.server, settings.options)
     preset = preset_of(settings.name, settings.server)
     train = settle_optimizer(config.train, preset)
@@ -114,6 +119,14 @@ def make_config(values: Mapping[str, Any]) -> Config:
     make_algorithm(settings.name, settings.server, options)  # refuses rules that do not fit each other
     algorithm = AlgorithmSettings(name=settings.name, server=settings.server, **options)
     return config.model_copy(update={"algorithm": algorithm, "train": train, "data": data})
+
+
+def _split_name(algorithm: AlgorithmSettings) -> AlgorithmSettings:
+    """Read moon+fednova+adam as moon with fednova+adam at the server, and --server as if it stood behind a plus."""
+    name, _, after = algorithm.name.partition("+")
+    parts = [part for part in (after, algorithm.server) if part]
+    server = ordered_parts("+".join(parts)) if parts else algorithm.server
+    return algorithm.model_copy(update={"name": name, "server": server})
 
 
 def _choices(annotation: Any) -> list[str]:

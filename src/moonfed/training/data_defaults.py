@@ -5,8 +5,8 @@ They were chosen on real tables and checked on others: results/tables.md.
 
 from typing import Any
 
+from moonfed.core.algorithm import Preset
 from moonfed.core.errors import UserError
-from moonfed.core.rules import Preset
 from moonfed.training.settings import (
     DEFAULT_EPOCHS,
     DEFAULT_LR_SCHEDULE,
@@ -20,7 +20,6 @@ USUAL = {"epochs": DEFAULT_EPOCHS, "weight_decay": DEFAULT_WEIGHT_DECAY, "lr_sch
 
 STEPS_PER_CLASS = 10  # that an average party takes in a round on a table
 MIN_TABLE_EPOCHS, MAX_TABLE_EPOCHS = 5, 30
-FULL_BATCH = 8  # rows; with fewer, one epoch may be enough: its steps are many and noisy
 MAX_WEIGHT_DECAY = 0.01
 TABLE_LR_SCHEDULE = "cosine"  # the last rounds no longer learn rows by heart, nor drift apart
 SKEWED = ("dirichlet", "dirichlet-pure", "shards")  # partitions that give parties different classes
@@ -44,11 +43,10 @@ def table_epochs(rows: int, parties: int, batch: int, classes: int, partition: s
     """Return the epochs in which an average party takes about ten steps per class.
 
     There are 5 to 30 of them, and with a simulated label skew at least the published 10: fewer leave the classes that a
-    party lacks to the others. Small batches, which a party with few rows imposes on all, need 1 epoch or more.
+    party lacks to the others.
     """
     steps = max(rows, 1) / (parties * batch)
-    least = MIN_TABLE_EPOCHS if batch >= FULL_BATCH else 1
-    epochs = max(least, min(MAX_TABLE_EPOCHS, round(STEPS_PER_CLASS * classes / steps)))
+    epochs = max(MIN_TABLE_EPOCHS, min(MAX_TABLE_EPOCHS, round(STEPS_PER_CLASS * classes / steps)))
     return max(epochs, DEFAULT_EPOCHS) if partition in SKEWED else epochs
 
 
@@ -61,7 +59,7 @@ def settle_monitor(data: DataSettings, train: TrainSettings, preset: Preset) -> 
     """Fill in the fraction of rows that is set aside, or refuse early stopping and calibration without such rows."""
     flag = "--patience" if train.patience else "--calibrate" if train.calibrate else None
     asked = flag or ("--monitor" if data.monitor else None)
-    if asked and preset.personal:
+    if asked and (preset.personal or preset.sends_own_models):
         raise UserError(f"{asked} needs one global model, {preset.name} trains one per party; omit {asked}")
     if flag is None:
         return data.model_copy(update={"monitor": data.monitor or 0.0})

@@ -1,21 +1,23 @@
 """How good a model is on the rows it is evaluated on: the test rows, or rows held out of training."""
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from moonfed.core.tree import add, batches, numbers
-from moonfed.core.types import PartyInfo, Snapshot, Upload
-from moonfed.data.augment import normalise
+from moonfed.core.algorithm import sends_own_models
+from moonfed.core.phase import Query
+from moonfed.core.tree import add, norm, numbers, sub
+from moonfed.core.types import Outputs, PartyInfo, Snapshot, Tensors, Upload
 from moonfed.data.dataset import Dataset
-from moonfed.engines.devices import rows_per_forward
+from moonfed.engines.query import sum_batches
 from moonfed.training.trial import RunContext, Trial
+
+MAX_TEST_ROWS = 1 << 40  # of a site: sums of counts must not overflow
 
 
 @dataclass(frozen=True)
@@ -43,89 +45,158 @@ class Score:
         rows, right = numbers(self.parties[party])
         return right / rows if rows else None
 
-    def at_party(self, info: PartyInfo) -> float:
-        """The accuracy that a party would see on test rows with the class shares of its own rows."""
-        return sum(n * right for n, right in zip(info.class_counts, self.by_class, strict=True)) / info.rows
+    def at_party(self, info: PartyInfo) -> float | None:
+        """The accuracy that a party would see on test rows with the class shares of its own rows.
+
+        Classes without test rows do not count; None if no class of the party has any.
+        """
+        known: list[int] = numbers(self.confusion.sum(1))
+        counts = [n if rows else 0 for n, rows in zip(info.class_counts, known, strict=True)]
+        rows = sum(counts)
+        return sum(n * right for n, right in zip(counts, self.by_class, strict=True)) / rows if rows else None
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class ScoreQuery(Query):
+    """Confusion and loss, and each party's wrong and right rows; the label of a row is party * classes + class."""
+
+    name = "score"
+    parties: int = 0  # that the rows name; without any, a label is a class
+
+    def map(self, out: Outputs, y: Tensor) -> Tensors:
+        """Count a batch's predictions."""
+        classes, says = out.logits.shape[1], out.logits.argmax(1)
+        truth = y % classes
+        whose = torch.bincount(y // classes * 2 + (says == truth), minlength=2 * max(1, self.parties))
+        return {
+            "confusion": torch.bincount(truth * classes + says, minlength=classes**2).view(classes, classes),
+            "loss": cross_entropy(out.logits, truth, reduction="sum").double(),
+            "by_party": whose.view(-1, 2),  # [party, 2]: wrong, right
+        }
+
+    def contradiction(self, total: Tensors, info: PartyInfo) -> str | None:
+        """Compare the counts with each other; how many test rows a party has is not known."""
+        counts = total["confusion"], total["by_party"]
+        outside = any(int(count.min()) < 0 or int(count.max()) > MAX_TEST_ROWS for count in counts)  # sums could wrap
+        rows, right = (int(counts[0].sum()), int(counts[0].diagonal().sum()))
+        if outside or not 0 < rows <= MAX_TEST_ROWS or float(total["loss"]) < 0:
+            return "its counts or its loss are negative, zero or too large"
+        wrong_right = numbers(counts[1].sum(0))
+        return None if wrong_right == [rows - right, right] else "its confusion and its right rows do not agree"
+
+
 def evaluate(net: nn.Module, data: Dataset, model: Snapshot, keep_logits: bool = False) -> Score:
     """Score a model on the whole test set, in eval mode."""
-    dtype = next(iter(model.weights.values())).dtype
-    confusion = torch.zeros(data.classes**2, dtype=torch.int64, device=data.test_labels.device)
-    loss = torch.zeros((), dtype=torch.float64, device=data.test_labels.device)
-    whose = torch.zeros(len(data.party_names) * 2, dtype=torch.int64, device=data.test_labels.device)
-    batch = rows_per_forward(sum(w.numel() for w in model.weights.values()), data.test_inputs.device)
-    rows = list(zip(batches(data.test_inputs, batch), batches(data.test_labels, batch), strict=True))
-    parties = [None] * len(rows) if data.test_party is None else batches(data.test_party, batch)
-    logits: list[Tensor] = []
-    for (pixels, y), party in zip(rows, parties, strict=True):
-        out = functional_call(net, (model.weights, model.buffers), (normalise(data, pixels, dtype),))
-        says = out.logits.argmax(1)
-        confusion += torch.bincount(y * data.classes + says, minlength=data.classes**2)
-        if party is not None:
-            whose += torch.bincount(party * 2 + (says == y), minlength=len(whose))
-        loss += cross_entropy(out.logits, y, reduction="sum")
+    query, logits = ScoreQuery(len(data.party_names)), list[Tensor]()
+
+    def of_batch(out: Outputs, y: Tensor) -> Tensors:
         if keep_logits:
             logits.append(out.logits.cpu())
-    by_party = None
-    if data.test_party is not None:
-        wrong_right = whose.view(-1, 2).cpu()
-        by_party = torch.stack([wrong_right.sum(1), wrong_right[:, 1]], 1)
-    square, mean = confusion.view(data.classes, data.classes).cpu(), float(loss) / len(data.test_labels)
-    return Score(square, mean, by_party, torch.cat(logits) if keep_logits else None)
+        return query.map(out, y)
+
+    named = data.test_party is not None
+    labels = data.test_labels if data.test_party is None else data.test_party * data.classes + data.test_labels
+    score = score_of(sum_batches(net, data, model, data.test_inputs, labels, of_batch))
+    return replace(score, parties=score.parties if named else None, logits=torch.cat(logits) if keep_logits else None)
+
+
+def score_of(total: Tensors) -> Score:
+    """Read the sums of a ScoreQuery."""
+    confusion, wrong_right = total["confusion"].cpu(), total["by_party"].cpu()
+    by_party = torch.stack([wrong_right.sum(1), wrong_right[:, 1]], 1)
+    return Score(confusion, float(total["loss"]) / int(confusion.sum()), by_party)
 
 
 def evaluate_round(
-    trial: Trial, context: RunContext, before: Snapshot, uploads: dict[int, Upload]
-) -> tuple[dict[str, Any], list[Score]]:
+    trial: Trial, context: RunContext, before: Trial, uploads: dict[int, Upload], personal: Mapping[int, Score]
+) -> tuple[dict[str, Any], Mapping[int, Score]]:
     """Evaluate a trial after a round, if it is due; without scores it was not.
 
-    before is the global model that the parties started from.
+    before is the trial before the round; personal has the scores of the parties' own models, where those are judged.
     """
-    run, last = trial.config.run, trial.round == trial.config.train.rounds
-    if trial.round % run.evaluate_every and not last:
-        return {"accuracy": None, "test_loss": None}, []
-    models = list(trial.personal_models().values()) if trial.algorithm.personal else []
-    scores = score_models(trial, context, models or [trial.state.model], keep_logits=last)
+    run = trial.config.run
+    if not trial.is_evaluated:
+        return {"accuracy": None, "test_loss": None}, {}
     if trial.algorithm.personal:
-        return over_parties(scores), scores
-    (score,) = scores
+        return over_parties(trial, personal) | beside_personal(trial, context), personal
+    scores = score_models(trial, context, {0: trial.current_model}, keep_logits=trial.is_last)
+    score = scores[0]
     record: dict[str, Any] = {
         "accuracy": score.accuracy,
         "test_loss": score.loss,
         "accuracy_by_class": score.by_class,
         "accuracy_at_party": at_parties(trial, score),
+        **over_consensus(trial, context, score),
     }
     net, data = context.nets.inference, trial.spec.evaluation
     if trial.spec.monitor is not None:
-        record["monitor_loss"] = evaluate(net, trial.spec.monitor, trial.state.model).loss
+        record["monitor_loss"] = evaluate(net, trial.spec.monitor, trial.current_model).loss
     if run.evaluate_parties:
-        uploaded = {party: Snapshot(add(before.weights, u.delta), u.buffers) for party, u in uploads.items()}
+        send, infos = trial.algorithm.aggregator.send, trial.spec.infos
+        sent = {party: send(before.state, infos[party]).model.weights for party in uploads}
+        uploaded = {party: Snapshot(add(sent[party], u.delta), u.buffers) for party, u in uploads.items()}
         record["accuracy_of_party"] = {str(k): evaluate(net, data, model).accuracy for k, model in uploaded.items()}
     return record, scores
 
 
+def beside_personal(trial: Trial, context: RunContext) -> dict[str, float]:
+    """Score the global model too where the personal ones are companions of it: it is complete by itself."""
+    if trial.algorithm.local.companion is None:
+        return {}
+    return {"global_accuracy": evaluate(context.nets.inference, trial.spec.evaluation, trial.state.model).accuracy}
+
+
+def over_consensus(trial: Trial, context: RunContext, consensus: Score) -> dict[str, Any]:
+    """Score the parties' models where each is sent its own: their mean, the worst, and how far they are apart.
+
+    Accuracy and test loss become means over the parties' models; consensus is the score of the mean model, which is
+    the one that is kept. The distance is the root of the mean over parties of ||x_i - mean||^2, over all weights.
+    """
+    aggregator, mine = trial.algorithm.aggregator, trial.state.model
+    if not sends_own_models(type(aggregator)):
+        return {}
+    models = aggregator.party_models(trial.state) or {info.party: mine for info in trial.spec.infos}  # before any mixed
+    scores = score_models(trial, context, models, keep_logits=False)
+    away = [float(norm(sub(model.weights, mine.weights))) for model in models.values()]
+    return over_parties(trial, scores) | {
+        "worst_accuracy": min(score.accuracy for score in scores.values()),
+        "consensus_accuracy": consensus.accuracy,
+        "consensus_distance": statistics.fmean(distance**2 for distance in away) ** 0.5,
+    }
+
+
 def score_models(
-    trial: Trial, context: RunContext, models: Sequence[Snapshot], keep_logits: bool = True
-) -> list[Score]:
-    """Score models on a trial's evaluation rows."""
-    return [evaluate(context.nets.inference, trial.spec.evaluation, model, keep_logits) for model in models]
+    trial: Trial, context: RunContext, models: Mapping[int, Snapshot], keep_logits: bool = True
+) -> dict[int, Score]:
+    """Score models, by party, on a trial's evaluation rows."""
+    net, data = context.nets.inference, trial.spec.evaluation
+    return {party: evaluate(net, data, model, keep_logits) for party, model in models.items()}
 
 
 def at_parties(trial: Trial, score: Score) -> list[float | None]:
     """Score a model at each party: on the party's own rows where they are known, else by its class shares."""
-    if score.parties is not None and trial.spec.party_names:
-        return [score.on_own_rows(info.party) for info in trial.spec.infos]
-    return [score.at_party(info) for info in trial.spec.infos]
+    return [_at_party(trial, score, info) for info in trial.spec.infos]
 
 
-def over_parties(scores: Sequence[Score]) -> dict[str, Any]:
-    """Average over the parties' own models, with the population standard deviation, as the paper reports SOLO."""
-    accuracies = [score.accuracy for score in scores]
+def _at_party(trial: Trial, score: Score, info: PartyInfo) -> float | None:
+    known = score.parties is not None and trial.spec.party_names
+    return score.on_own_rows(info.party) if known else score.at_party(info)
+
+
+def over_parties(trial: Trial, scores: Mapping[int, Score]) -> dict[str, Any]:
+    """Average over the parties' own models, with the population standard deviation, as the paper reports SOLO.
+
+    SOLO's models are judged on all evaluation rows; those of a rule with own_rows on rows like the party's own.
+    """
+    by_party: list[float | None] = [score.accuracy for score in scores.values()]
+    if trial.algorithm.local.own_rows:
+        infos = trial.spec.infos
+        own = {party: _at_party(trial, score, infos[party]) for party, score in scores.items()}
+        by_party = [own.get(info.party) for info in infos]
+    accuracies = [accuracy for accuracy in by_party if accuracy is not None]
     return {
         "accuracy": statistics.fmean(accuracies),
         "accuracy_std": statistics.pstdev(accuracies),
-        "accuracy_by_party": accuracies,
-        "test_loss": statistics.fmean(score.loss for score in scores),
+        "accuracy_by_party": by_party,
+        "test_loss": statistics.fmean(score.loss for score in scores.values()),
     }

@@ -1,7 +1,7 @@
 """The final model of a trial in full: by class, by party, and how good its probabilities are."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,28 +10,30 @@ import torch
 from moonfed.core.tree import numbers
 from moonfed.data.dataset import Dataset
 from moonfed.training.calibration import calibrated, fit_temperature
-from moonfed.training.evaluate import Score, at_parties, evaluate, over_parties, score_models
+from moonfed.training.evaluate import Score, at_parties, beside_personal, evaluate, over_parties, score_models
 from moonfed.training.metrics import ANY_CLASSES, Metrics, Probabilities, probability_metrics
+from moonfed.training.records import RoundRecord
 from moonfed.training.trial import RunContext, Trial
 
 
-def final_evaluation(trial: Trial, context: RunContext, scores: Sequence[Score] = ()) -> dict[str, Any]:
+def final_evaluation(trial: Trial, context: RunContext, scores: Mapping[int, Score] | None = None) -> dict[str, Any]:
     """Describe the model that is kept: accuracy by class and party, confusion, and metrics of its probabilities.
 
     scores are those of the last round, with logits, if they are known.
     """
     data = trial.spec.evaluation
     if trial.algorithm.personal:
-        models = list(trial.personal_models().values())
-        scores = scores or score_models(trial, context, models)
-        probabilities = [_probabilities(score) for score in scores]
-        confusion = torch.stack([score.confusion for score in scores]).sum(0)
-        named = _by_party(trial, data, scores, probabilities) if len(scores) == len(data.party_names) else {}
+        scores = scores or score_models(trial, context, trial.personal_models())
+        models = list(scores.values())
+        probabilities = [_probabilities(score) for score in models]
+        confusion = torch.stack([score.confusion for score in models]).sum(0)
+        named = _by_party(trial, data, models, probabilities) if len(scores) == len(data.party_names) else {}
         rounds = {"rounds": trial.round, "confusion": numbers(confusion)}
-        return over_parties(scores) | rounds | _mean_metrics(data, probabilities) | _positive(data) | named
+        found = over_parties(trial, scores) | beside_personal(trial, context) | rounds
+        return found | _mean_metrics(data, probabilities) | _positive(data) | named
     if not scores or (trial.best is not None and trial.best.round != trial.round):
-        scores = score_models(trial, context, [trial.final_model])
-    (score,) = scores
+        scores = score_models(trial, context, {0: trial.final_model})
+    (score,) = scores.values()
     temperature = _temperature(trial, context) if trial.config.train.calibrate else None
     probabilities = [_probabilities(score, temperature)]
     parties = len(data.party_names)
@@ -48,6 +50,12 @@ def final_evaluation(trial: Trial, context: RunContext, scores: Sequence[Score] 
         **({} if temperature is None else _calibration(data, score, temperature)),
         **_by_party(trial, data, [score] * parties, probabilities * parties),
     }
+
+
+def evaluation_of_sites(last: RoundRecord) -> dict[str, Any]:
+    """Describe personal models that are at other machines: what their last round's record says of them."""
+    names = {"accuracy", "accuracy_std", "accuracy_by_party", "test_loss", "global_accuracy"}
+    return {"rounds": last["round"]} | {name: value for name, value in last.items() if name in names}
 
 
 def _temperature(trial: Trial, context: RunContext) -> float:

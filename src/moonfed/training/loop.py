@@ -14,10 +14,11 @@ from moonfed.engines import JobResult
 from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
 from moonfed.training.early_stopping import better
-from moonfed.training.evaluate import evaluate_round
+from moonfed.training.evaluate import Score, evaluate_round
 from moonfed.training.final_evaluation import final_evaluation
 from moonfed.training.records import RoundRecord
 from moonfed.training.registry import ALGORITHMS
+from moonfed.training.release import release
 from moonfed.training.runner import CohortRunner, LocalRunner
 from moonfed.training.trial import RunContext, Trial
 
@@ -42,7 +43,7 @@ def run_rounds(
             cohorts = [trial.spec.cohorts.cohort(trial.round) for trial in active]
             finished: list[tuple[Trial, RoundRecord]] = []
             for place, cohort, results in zip(places, cohorts, runner.train(active, cohorts), strict=True):
-                current[place], record = finish_round(current[place], context, cohort, results)
+                current[place], record = finish_round(current[place], context, cohort, results, runner)
                 if record is not None:
                     record["seconds"] = round(time.perf_counter() - began, 3)
                     record["trials_in_stack"] = len(active)
@@ -60,48 +61,60 @@ def _next_places(trials: Sequence[Trial]) -> list[int]:
 
 
 def finish_round(
-    trial: Trial, context: RunContext, cohort: Cohort, results: Mapping[int, JobResult]
+    trial: Trial, context: RunContext, cohort: Cohort, results: Mapping[int, JobResult], runner: CohortRunner
 ) -> tuple[Trial, RoundRecord | None]:
-    """Aggregate a trial's round and evaluate the model; without a record the round failed.
+    """Aggregate a trial's round, run its phases and evaluate the model; without a record the round failed.
 
     Only parties that returned a result count: an aggregator divides by the sum of their shares.
     """
     present = [who for who in cohort if who.party in results]
-    done = [results[who.party] for who in present]
-    losses = _mean_losses(done)
+    work = _work_of(trial, {who.party: results[who.party] for who in present})
     if (trouble := _non_finite(trial, results)) is not None:
         return trial.fail(trouble), None
-    spec, sent = trial.spec, nbytes(trial.state.model) + nbytes(trial.state.sent)
+    spec, sent = trial.spec, nbytes(trial.shared_model) + nbytes(trial.state.sent)
     uploads = {who.party: results[who.party].upload for who in present}
     shares = {who.party: who.share for who in present}
-    state, bytes_up = trial.algorithm.aggregate(trial.state, uploads, shares, spec.infos, spec.population)
+    state, bytes_up, copies = trial.algorithm.aggregate(trial.state, uploads, shares, spec.infos, spec.population)
     memory = {who.party: results[who.party].memory for who in present}
     after = replace(trial, state=state, round=trial.round + 1)
     if any(memory.values()):
         after = replace(after, memory=trial.memory | memory)
-    found, scores = evaluate_round(after, context, trial.state.model, uploads)
+    after, phases_up, phases_down = release(after, runner)
+    if after.failure is not None:
+        return replace(trial, failure=after.failure), None
+    judged_apart = after.algorithm.personal and after.is_evaluated
+    own = runner.personal_scores(after) if judged_apart else dict[int, Score]()
+    found, scores = evaluate_round(after, context, trial, uploads, own)
     if not (finite(state) and math.isfinite((found["test_loss"] or 0.0) + (found.get("monitor_loss") or 0.0))):
         loss = found["test_loss"]
         return trial.fail(f"the model after round {after.round} is not finite (test loss {loss})"), None
     if trial.config.train.patience and scores:
-        after = replace(after, best=better(trial.best, after.round, found["monitor_loss"], state.model))
+        after = replace(after, best=better(trial.best, after.round, found["monitor_loss"], after.current_model))
     if after.best is not None:
         found["best_round"] = after.best.round
-    if after.done:
+    if after.done and not after.models_elsewhere:
         after = replace(after, evaluation=final_evaluation(after, context, scores))
     travels = not ALGORITHMS[trial.config.algorithm.name].pooled  # rows in one place: nothing does
-    record: dict[str, Any] = {
-        "round": after.round,
-        **found,
-        "losses": losses,
-        "bytes_up": sum(bytes_up) if travels else 0,
-        "bytes_down": len(bytes_up) * sent if travels else 0,
-        "cohort": [who.party for who in present],
+    traffic = {
+        "bytes_up": bytes_up + phases_up if travels else 0,
+        "bytes_down": copies * sent + phases_down if travels else 0,
+    }
+    return after, cast(RoundRecord, {"round": after.round, **found, **traffic, **work})
+
+
+def _work_of(trial: Trial, results: Mapping[int, JobResult]) -> dict[str, Any]:
+    """Describe what the parties of a round did, by party in the order of the cohort."""
+    done = list(results.values())
+    work: dict[str, Any] = {
+        "losses": _mean_losses(done),
+        "cohort": list(results),
         "steps": sum(result.upload.steps for result in done),
     }
+    if any(result.seconds for result in done):  # other machines do not say
+        work["training_seconds"] = round(sum(result.seconds for result in done), 4)
     if trial.config.run.gamma:
-        record["gamma"] = {str(who.party): _finite_or_none(results[who.party].gamma) for who in present}
-    return after, cast(RoundRecord, record)
+        work["gamma"] = {str(party): _finite_or_none(result.gamma) for party, result in results.items()}
+    return work
 
 
 def _finite_or_none(value: float | None) -> float | None:

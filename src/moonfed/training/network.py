@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 from moonfed.core.errors import UserError
+from moonfed.core.rules import LocalRule
 from moonfed.core.seeds import torch_seeded
 from moonfed.core.types import Snapshot
 from moonfed.data import Dataset
 from moonfed.engines.devices import Device
-from moonfed.models import ENCODERS, EncoderSpec, Model, trained_tensors
+from moonfed.models import ENCODERS, EncoderSpec, Model, tensors_of_roles, trained_tensors
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config
 
@@ -51,6 +52,11 @@ def build(spec: NetSpec, seed: int = 0, name: str = "network") -> Model:
         if spec.custom is not None:
             return Model(spec.custom.build(spec.shape), spec.classes, spec.projection, spec.custom.features)
         return Model(ENCODERS[spec.encoder](spec.shape), spec.classes, spec.projection)
+
+
+def private_tensors(spec: NetSpec, local: LocalRule) -> frozenset[str]:
+    """Name the tensors of a network that a rule keeps at the party."""
+    return tensors_of_roles(build(spec), local.private) if local.private else frozenset()
 
 
 def random_model(spec: NetSpec, seed: int, name: str, device: Device) -> Snapshot:

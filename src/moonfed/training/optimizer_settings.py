@@ -1,7 +1,7 @@
 """What follows from the choice of the local optimiser: which methods it suits, its learning rate."""
 
+from moonfed.core.algorithm import Preset
 from moonfed.core.errors import UserError
-from moonfed.core.rules import Preset
 from moonfed.engines.local_optimizer import OPTIMIZERS
 from moonfed.training.settings import TrainSettings
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import torch
-
 from moonfed.core.errors import UserError
 from moonfed.data import Dataset
 from moonfed.engines import pick_precision
@@ -93,10 +91,7 @@ def resolve_split(config: Config, data: Dataset) -> ResolvedData:
 
 
 def _default_batch(split: ResolvedData, data: Dataset) -> int:
-    """The data set's own batch size; for user data, no more than the smallest party trains on."""
-    if split.path is None:
+    """The data set's own batch size; for a simulated split of user data, no more than every party has."""
+    if split.path is None or split.partition == "natural":
         return data.batch
-    rows = split.floor
-    if split.partition == "natural" and data.party is not None:
-        rows = int(torch.bincount(data.party, minlength=len(data.party_names)).min())
-    return max(1, min(data.batch, rows_left(rows, split)))
+    return max(1, min(data.batch, rows_left(split.floor, split)))

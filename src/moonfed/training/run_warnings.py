@@ -2,9 +2,9 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from moonfed.training.accuracy import accuracy
+from moonfed.core.algorithm import sends_own_models
 from moonfed.training.early_stopping import best_round
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import Trial
@@ -12,29 +12,47 @@ from moonfed.training.trial_seeds import seeds_of
 
 logger = logging.getLogger(__name__)
 
+MAX_WARNINGS = 3  # that are given in full
 MAX_LOSS_RISE = 1.1  # of the test loss above its minimum, or above that of guessing, before it is worth a warning
 
 
-def warn_about(trial: Trial, rounds: Sequence[RoundRecord]) -> None:
-    """Warn if a finished trial does no better than guessing, or has learned its training rows by heart."""
+def warn_about(finished: Iterable[tuple[Trial, Sequence[RoundRecord]]]) -> None:
+    """Warn of finished trials that do no better than guessing, or have learned their training rows by heart.
+
+    Of many such trials the first are described.
+    """
+    problems = [text for trial, rounds in finished if (text := problem_of(trial, rounds)) is not None]
+    shown = problems if len(problems) <= MAX_WARNINGS + 1 else problems[:MAX_WARNINGS]
+    for text in shown:
+        logger.warning("%s", text)
+    if len(problems) > len(shown):
+        logger.warning("%d more trials have such problems; their records show them", len(problems) - len(shown))
+
+
+def problem_of(trial: Trial, rounds: Sequence[RoundRecord]) -> str | None:
+    """Say what is wrong with a finished trial and what to do about it; None if nothing is."""
     if not rounds or not trial.done or trial.failure is not None:
-        return
+        return None
     who = f"{trial.spec.label}, {seeds_of(trial.config).text}"
     if problems := _guessing(trial, rounds):
         other = ", or optimizer adamw" if trial.config.train.optimizer == "sgd" else ""
         longer = "use a larger patience or another lr" if trial.stopped else "train longer, or use another lr"
         advice = f"{longer} (if it diverged, a smaller one or max_grad_norm 1){other}"
-        logger.warning("%s: %s; %s", who, "; ".join(problems), advice)
-    if problems or trial.algorithm.personal:  # a party's own model lacks what the others' rows say, which is no news
-        return
-    found, last, guess = overfitting(rounds), _last_test_loss(rounds), guessing_loss(trial)
+        return f"{who}: {'; '.join(problems)}; {advice}"
+    if trial.algorithm.personal:  # a party's own model lacks what the others' rows say, which is no news
+        return None
+    graph = sends_own_models(type(trial.algorithm.aggregator))
+    found, last, guess = overfitting(rounds, trial.config.data.judged), _last_test_loss(rounds), guessing_loss(trial)
     worse = f"worse than guessing by class shares ({guess:.3g})"
     if found is not None:
         found += f", {worse}" if last > guess > 0 else ""
-        logger.warning("%s: %s; use patience (for example 5), fewer epochs or more weight_decay", who, found)
-    elif last > MAX_LOSS_RISE * guess > 0 and "temperature" not in (trial.evaluation or {}):
+        patience = "" if graph else "patience (for example 5), "
+        return f"{who}: {found}; use {patience}fewer epochs or more weight_decay"
+    # A graph has neither patience nor a temperature.
+    if not graph and last > MAX_LOSS_RISE * guess > 0 and "temperature" not in (trial.evaluation or {}):
         advice = "calibrate" if trial.best is not None else "use patience or calibrate"
-        logger.warning("%s: the test loss ended at %.3g, %s; %s", who, last, worse, advice)
+        return f"{who}: the {trial.config.data.judged} loss ended at {last:.3g}, {worse}; {advice}"
+    return None
 
 
 def kept_rounds(rounds: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
@@ -56,17 +74,17 @@ def _guessing(trial: Trial, rounds: Sequence[RoundRecord]) -> list[str]:
         best = best_round(rounds)
         when = "ended at" if best is None else f"of the kept round, {best}, was"
         problems.append(f"the training loss {when} {loss:.3g}, no better than guessing by class shares ({guess:.3g})")
-    reached = accuracy(rounds)
-    confusion = (trial.evaluation or {}).get("confusion", [])
+    confusion: list[list[int]] = (trial.evaluation or {}).get("confusion", [])
     predicted = [k for k, rows in enumerate(zip(*confusion, strict=True)) if any(rows)]
-    if len(predicted) == 1 and guess > 0 and reached is not None:
-        names = trial.spec.evaluation.class_names
-        name = names[predicted[0]] if names else predicted[0]
-        problems.append(f"every row is predicted as class {name}, so {reached:.1%} is that class's share")
+    if len(predicted) == 1 and guess > 0:
+        names, (single,) = trial.spec.evaluation.class_names, predicted
+        share = sum(confusion[single]) / sum(map(sum, confusion))
+        name = names[single] if names else single
+        problems.append(f"every row is predicted as class {name}, whose share is {share:.1%}")
     return problems
 
 
-def overfitting(rounds: Sequence[RoundRecord]) -> str | None:
+def overfitting(rounds: Sequence[RoundRecord], kind: str = "test") -> str | None:
     """Say when the test loss was lowest, if it rose by more than a tenth since while the training loss fell.
 
     Early stopping keeps a model of before that, so there is nothing to say.
@@ -79,7 +97,7 @@ def overfitting(rounds: Sequence[RoundRecord]) -> str | None:
     if last <= MAX_LOSS_RISE * low or train_after >= train_before:
         return None
     return (
-        f"it overfits: the test loss was lowest in round {low_round} ({low:.3g}) and rose to {last:.3g}, while the "
+        f"it overfits: the {kind} loss was lowest in round {low_round} ({low:.3g}) and rose to {last:.3g}, while the "
         f"training loss fell from {train_before:.3g} to {train_after:.3g}"
     )
 

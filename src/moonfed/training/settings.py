@@ -10,7 +10,7 @@ from moonfed.data import DATASETS
 from moonfed.data.partition import PARTITIONS
 from moonfed.engines.devices import DEVICE_HELP, DEVICE_PATTERN
 from moonfed.models import ENCODERS
-from moonfed.training.registry import ALGORITHMS, SERVERS, RuleOptions
+from moonfed.training.registry import ALGORITHMS, GENERAL_SERVERS, PHASES, TERMS, RuleOptions
 
 
 class Section(BaseModel):
@@ -134,10 +134,15 @@ class AlgorithmSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     name: str = Field(
-        "moon", description=f"algorithm: {', '.join(ALGORITHMS)}", json_schema_extra={"flag": "--algorithm"}
+        "moon",
+        description=f"algorithm: {', '.join(ALGORITHMS)}; a plus combines it as --server does (moon+fednova+adam)",
+        json_schema_extra={"flag": "--algorithm"},
     )
     server: str | None = Field(
-        None, description=f"server of another algorithm: {', '.join(SERVERS)} (default: its own)"
+        None,
+        description=f"what is combined with the algorithm, joined by a plus (fednova+momentum+ccvr); rules at the "
+        f"server: {', '.join(GENERAL_SERVERS)} (default: the algorithm's own); a term added to the loss: "
+        f"{', '.join(TERMS)}; a phase after training: {', '.join(PHASES)}",
     )
 
     @property
@@ -153,7 +158,7 @@ class TrainSettings(Section):
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None,
         description=f"local epochs per round (default: {DEFAULT_EPOCHS}; your own tables: about ten steps per class "
-        f"and party, 5 to 30 epochs (1 with batches below 8), at least {DEFAULT_EPOCHS} with a simulated label skew)",
+        f"and party, 5 to 30 epochs, at least {DEFAULT_EPOCHS} with a simulated label skew)",
     )
     batch: Count | None = Field(None, description="batch size; default: the data set's (digits 16, others 64)")
     optimizer: Literal["sgd", "adamw"] = Field(
@@ -166,6 +171,9 @@ class TrainSettings(Section):
         None,
         description="learning rate by round: constant; cosine and linear fall from --lr towards 0 over all rounds "
         f"(default: {DEFAULT_LR_SCHEDULE}; your own tables: cosine)",
+    )
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="factor on the learning rate from round to round, beside --lr-schedule (0.998 in some papers)"
     )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.9, description="momentum of local SGD; adamw has its own")
     weight_decay: NonNegative | None = Field(
@@ -247,7 +255,7 @@ class RunSettings(Section):
     evaluate_every: Count = Field(1, description="rounds between two evaluations; the last round is always evaluated")
     evaluate_parties: bool = Field(
         False,
-        description="also evaluate each party's model after its local training",
+        description="also evaluate each party's model after its local training; personal methods always do",
         json_schema_extra={"flag": "--evaluate-parties/--no-evaluate-parties"},
     )
     tensorboard: bool = Field(

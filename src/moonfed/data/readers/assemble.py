@@ -194,8 +194,6 @@ def build_dataset(name: str, train: RawRows, test: RawRows, encoding: Encoding) 
         torch.from_numpy(index_names(part.parties, parties)) if part.parties else None for part in (train, test)
     )
     batch = SMALL_BATCH if len(labels) < SMALL_ROWS else BATCH
-    if party is not None:
-        batch = min(batch, int(party.unique(return_counts=True)[1].min()))
     scale = encoding.details if encoding.kind == IMAGES else {"mean": (), "std": ()}
     return Dataset(
         name,

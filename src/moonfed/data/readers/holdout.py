@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moonfed.core.seeds import generator
-
-Rows = NDArray[np.int64]
+from moonfed.data.partition import Rows, rows_by_party
 
 
 def hold_out(labels: Rows, parties: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
@@ -22,8 +21,7 @@ def hold_out(labels: Rows, parties: Rows, share: float, seed: int) -> tuple[Rows
     reserved = np.zeros(len(labels), dtype=bool)
     reserved[largest_first[first]] = True
     test = np.zeros(len(labels), dtype=bool)
-    for party in range(len(sizes)):
-        rows = order[parties[order] == party]
+    for rows in rows_by_party(order, parties, len(sizes)):
         count = min(max(1, round(share * len(rows))), len(rows) - 1)
         test[_choose(rows, labels, reserved, count, share)] = True
     return np.flatnonzero(~test), np.flatnonzero(test)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.core.errors import UserError
+from moonfed.core.wording import counted
 from moonfed.data.dataset import Dataset
 from moonfed.data.readers.assemble import build_dataset, dataset_name, unseen_labels
 from moonfed.data.readers.dispatch import read_rows
@@ -36,7 +37,8 @@ def inspect_rows(path: str | Path, options: ReaderOptions) -> str:
     rows = reject_bad_rows(read_rows(Path(path), options), options.skip_bad_rows)
     if not len(rows):
         raise UserError(f"{rows.name} has no usable rows")
-    return f"{rows.name}: {len(rows):,} rows, {len(set(rows.labels or []))} classes"
+    classes = len(set(rows.labels or []))
+    return f"{rows.name}: {counted(len(rows), 'row')}, {counted(classes, 'class', 'classes')}"
 
 
 def read_with_encoding(encoding: Encoding, path: str | Path, options: ReaderOptions) -> Dataset:

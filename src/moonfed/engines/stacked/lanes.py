@@ -165,7 +165,7 @@ class AnchorTables:
 def gather_batches(spec: StackSpec, anchors: Anchors, plan: BatchPlan, with_anchors: bool) -> Batch:
     """Gather and augment the batches of a plan, with anchor outputs if asked: [lane, step, batch, ...]."""
     x, y = gather(spec.data, plan, spec.dtype, partial(arrange_images, spec.ops.layout) if spec.ops else None)
-    return Batch(x, y, forward_chunk(spec, anchors, x) if with_anchors else {}, plan.keys)
+    return Batch(x, y, forward_chunk(spec, anchors, x) if with_anchors else {}, plan.keys, plan.numbers)
 
 
 def arrange_images(layout: LaneLayout, images: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS, Schedule, make_sch
 from moonfed.engines.stacked.stack_spec import CPU_CACHE_BYTES, MIN_LANES, StackSpec
 from moonfed.engines.stacked.stacked_ops import CPU_LAYOUT, GPU_LAYOUTS, StackedOps
 from moonfed.engines.step import conclude, gamma_of, on_device, prepare
+from moonfed.engines.stopwatch import timed
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +60,8 @@ class Stacked:
         generator_aside = torch_aside(self.device) if self.nets.uses_torch_rng else nullcontext()
         with precision, generator_aside:
             for shape, members in groups.items():
-                results = self._run_or_retry(shape, [jobs[i] for i in members])
+                own = [jobs[i] for i in members]
+                results = timed(partial(self._run_or_retry, shape, own))
                 done |= dict(zip(members, results, strict=True))
         return [done[i] for i in range(len(jobs))]
 

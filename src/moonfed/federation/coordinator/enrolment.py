@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 REJECT_SECONDS = 5.0  # that a rejected site is given to receive the reason
 
 
-def enrol(runner: RemoteRunner, names: Sequence[str], classes: int, batch: int, encoding: str = "") -> list[PartyInfo]:
+def enrol(runner: RemoteRunner, names: Sequence[str], classes: int, encoding: str = "") -> list[PartyInfo]:
     """Request every site's number of rows, in total and per class; send the data encoding if there is one."""
     enrolled: dict[str, PartyInfo] = {}
     claims = {name: _claim(runner, name) for name in names}
@@ -55,21 +55,20 @@ def enrol(runner: RemoteRunner, names: Sequence[str], classes: int, batch: int, 
     send_rejections(runner, {site: f"its enrolment is invalid: {detail}" for site, detail in invalid.items()})
     if rejected:
         raise RunFailed(_describe(rejected, runner.settings.deadline))
-    _check_rows(runner, {name: enrolled[name].rows for name in names}, batch)
+    _check_rows(runner, {name: enrolled[name].rows for name in names})
     return [enrolled[name] for name in names]
 
 
-def _check_rows(runner: RemoteRunner, rows: dict[str, int], batch: int) -> None:
-    """Reject a site with fewer rows than a batch, and one with so many that it would dominate the mean.
+def _check_rows(runner: RemoteRunner, rows: dict[str, int]) -> None:
+    """Reject a site without rows, and one with so many that it would dominate the mean.
 
     Rows are weights in the mean, and only the site knows them.
     """
     median, limit = max(1, median_low(rows.values())), runner.settings.rows
     for name, count in rows.items():
-        if count < batch:
-            send_rejections(runner, {name: f"its {count} rows are fewer than a batch of {batch}"})
-            advice = f"use --batch {count} or smaller" if count else "remove its key from the allow-list"
-            raise UserError(f"site {name} has {count} rows, fewer than a batch of {batch}; {advice}")
+        if not count:
+            send_rejections(runner, {name: "it has no rows to train on"})
+            raise UserError(f"site {name} has no rows to train on; remove its key from the allow-list")
         if count > limit * median:
             excess = f"more than {limit:g} times the median of the sites"
             send_rejections(runner, {name: f"its {count} rows are {excess}"})

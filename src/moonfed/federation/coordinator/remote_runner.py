@@ -7,24 +7,39 @@ rejected changes the shares of the others, and norms can only be compared before
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import torch
 
 from moonfed.core.errors import RunFailed
-from moonfed.core.types import Tensors
+from moonfed.core.phase import Query
+from moonfed.core.private_tensors import public_part
+from moonfed.core.types import Snapshot, State, Tensors
 from moonfed.engines import JobResult
 from moonfed.federation.coordinator.exchange import Exchange
 from moonfed.federation.coordinator.federation_config import FederationSettings
 from moonfed.federation.coordinator.update_validation import EnrolledSite, Reply, UpdateValidator, split_by_norm
 from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
-from moonfed.federation.protocol.codec import encode_state, expected_loss_names, expected_upload
+from moonfed.federation.protocol.codec import (
+    TensorSpec,
+    encode_state,
+    expected_answer,
+    expected_loss_names,
+    expected_upload,
+)
 from moonfed.federation.protocol.rejection import Rejection
-from moonfed.federation.protocol.request import TRAIN, Envelope, Request, read_reply, request_envelope
-from moonfed.federation.protocol.signing import Claim, digest
+from moonfed.federation.protocol.request import OWN_TEST, QUERY, TRAIN, Envelope, Request, read_reply, request_envelope
+from moonfed.federation.protocol.signing import Claim, Numbers, digest
 from moonfed.training.cohort import Cohort, Participant
+from moonfed.training.evaluate import Score, ScoreQuery, score_of
+from moonfed.training.network import build
 from moonfed.training.trial import Trial
 
+T = TypeVar("T")
+Answer: TypeAlias = tuple[Tensors, Numbers]  # the sums of an answer, and the numbers that came with them
 logger = logging.getLogger(__name__)
 MAX_LOSS = 1e30  # beyond it, means over steps and sites overflow
 LOSS = "loss/"  # prefix of the numbers that are parts of the loss
@@ -48,6 +63,7 @@ class RemoteRunner:
         self.names: list[str] = []  # sites by party
         self.accepted: dict[int, int] = {}  # by party: the last round in which its update was used
         self.validator: UpdateValidator | None = None
+        self.answers: dict[str, Mapping[str, TensorSpec]] = {}  # by query: the tensors of an answer
 
     def start(self, names: Sequence[str], trial: Trial, accepted: dict[int, int]) -> None:
         """Set which site is which party, and the last accepted round of each."""
@@ -55,44 +71,113 @@ class RemoteRunner:
         self.exchange.last_seen = dict.fromkeys(names, time.monotonic()) | self.exchange.last_seen
         train = trial.config.train
         enrolled = {
-            name: EnrolledSite(self.allow_list[name], info.rows, train.epochs * (info.rows // train.batch))
+            name: EnrolledSite(self.allow_list[name], info.rows, train.epochs * max(1, info.rows // train.batch))
             for name, info in zip(names, trial.spec.infos, strict=True)
             if name in self.allow_list
         }
         self.validator = UpdateValidator(self.run, enrolled, train.momentum)
+        queries: list[Query] = [phase.query for phase in trial.algorithm.phases]
+        for query in queries + ([ScoreQuery()] if trial.algorithm.personal else []):
+            net = build(trial.spec.network).to(trial.spec.device).eval()
+            self.answers[query.name] = expected_answer(net, trial.spec.evaluation, trial.state.model, query)
 
     def train(self, trials: Sequence[Trial], cohorts: Sequence[Cohort]) -> list[dict[int, JobResult]]:
         """Train the cohort of a trial's next round; a round without quorum is attempted again, then the run fails."""
         (trial,), (cohort,) = trials, cohorts
-        round = trial.round + 1
         if not cohort:
             return [{}]
-        needed = max(1, math.ceil(self.settings.quorum * len(cohort) - 1e-9))
-        for attempt in range(1, self.settings.attempts + 1):
-            results = self._attempt(trial, cohort, needed)
-            if len(results) >= needed:
-                self.accepted |= dict.fromkeys(results, round)
-                return [results]
+        results = self._with_quorum(trial.round + 1, len(cohort), partial(self._attempt, trial, cohort))
+        self.accepted |= dict.fromkeys(results, trial.round + 1)
+        return [results]
+
+    def query(self, trial: Trial, query: Query) -> Iterator[tuple[int, Tensors]]:
+        """Ask all sites about a trial's global model, after its round; quorum and attempts are those of a round."""
+        sent = dict.fromkeys(range(len(self.names)), trial.state.model)
+        answers = self._with_quorum(trial.round, len(self.names), partial(self._ask, trial, query, sent))
+        for party in sorted(answers):
+            sums, _ = answers[party]
+            yield party, {name: tensor.to(trial.spec.device) for name, tensor in sums.items()}
+
+    def personal_scores(self, trial: Trial) -> dict[int, Score]:
+        """Let every site score its own model; the model stays there, and so do the site's own test rows if it has any.
+
+        A site without such rows uses those of the data set, which count by the classes of its training rows.
+        """
+        models, sites = trial.algorithm.aggregator.party_models(trial.state), len(self.names)
+        sent = dict.fromkeys(range(sites), trial.shared_model)
+        sent |= {party: public_part(model, trial.spec.private) for party, model in models.items()}
+        answers = self._with_quorum(trial.round, sites, partial(self._ask, trial, ScoreQuery(), sent))
+        scores: dict[int, Score] = {}
+        for party, (sums, numbers) in sorted(answers.items()):
+            scores[party] = _of_party(score_of(sums), party, sites if numbers.get(OWN_TEST) else None)
+        return scores
+
+    def _with_quorum(self, round: int, sites: int, attempt: Callable[[int], dict[int, T]]) -> dict[int, T]:
+        """Attempt an exchange until enough of its sites have replied; return the replies by party."""
+        needed = max(1, math.ceil(self.settings.quorum * sites - 1e-9))
+        for number in range(1, self.settings.attempts + 1):
+            replies = attempt(needed)
+            if len(replies) >= needed:
+                return replies
             logger.warning(
                 "round %d: %d of %d sites replied, %d are needed (attempt %d)",
-                *(round, len(results), len(cohort), needed, attempt),
+                *(round, len(replies), sites, needed, number),
             )
         raise RunFailed(
             f"round {round} got too few replies in {self.settings.attempts} attempts "
-            f"({needed} of {len(cohort)} are needed); rounds up to {trial.round} are saved: "
+            f"({needed} of {sites} are needed); rounds up to {round - 1} are saved: "
             "resume with --resume once the sites are back"
         )
+
+    def _ask(self, trial: Trial, query: Query, sent: Mapping[int, Snapshot], needed: int) -> dict[int, Answer]:
+        """Send every site a query once, with a model by party; return the answers that count, by party."""
+        assert self.validator is not None
+        validator, expected = self.validator, self.answers[query.name]
+        distinct = {id(model): model for model in sent.values()}  # one for all sites, unless each has its own
+        encoded = {key: _on_cpu(encode_state(State(model, {}, {}))) for key, model in distinct.items()}
+        digests = {key: digest(model) for key, model in encoded.items()}
+        by_site = {self.names[party]: digests[id(model)] for party, model in sent.items()}
+        validator.start_round(trial.round, "", expected, by_site)
+        self.exchange.round = trial.round
+        size, envelopes = sum(spec.nbytes for spec in expected.values()), dict[str, Envelope]()
+        for party, site in enumerate(self.names):
+            claim, base = validator.issue_claim(site), self.accepted.get(party, 0)
+            request = Request(QUERY, claim, base, party, 1.0, self.config, self.encoding, query=query.name)
+            model = encoded[id(sent[party])]
+            envelopes[site] = request_envelope(self.key, request, model)._replace(reply_bytes=size)
+        answers: dict[int, Answer] = {}
+
+        def accept(site: str, envelope: Envelope) -> None:
+            party, (claim, numbers, signature) = self.names.index(site), read_reply(envelope)
+            info = trial.spec.infos[party]
+            reply = Reply(site, claim, numbers, envelope.tensors, signature)
+            answers[party] = validator.validate_sums(reply, lambda total: query.contradiction(total, info)), numbers
+            self.exchange.observe_process(site, numbers)
+
+        self.exchange.run(envelopes, accept, lambda: len(answers) >= needed)
+        return answers
 
     def _attempt(self, trial: Trial, cohort: Cohort, needed: int) -> dict[int, JobResult]:
         """Request a round of the cohort once; return the results that count, by party."""
         assert self.validator is not None
-        validator, round, state = self.validator, trial.round + 1, _on_cpu(encode_state(trial.state))
-        form = (trial.algorithm.local, trial.state, trial.spec.infos[0], trial.spec.init_model)
-        loss_names = expected_loss_names(*form)
-        validator.start_round(round, digest(state), expected_upload(*form))
-        self.exchange.round = round
+        validator, round, aggregator = self.validator, trial.round + 1, trial.algorithm.aggregator
         participants = {self.names[who.party]: who for who in cohort}
-        envelopes = {site: self._request(who, validator.issue_claim(site), state) for site, who in participants.items()}
+        sent = aggregator.send(trial.state, trial.spec.infos[0])  # the same for all, unless each has its own model
+        private = trial.spec.private
+        state, own = _on_cpu(encode_state(_public(sent, private))), dict[str, Tensors]()
+        if aggregator.party_models(trial.state):
+            infos = {site: trial.spec.infos[who.party] for site, who in participants.items()}
+            states = {site: _public(aggregator.send(trial.state, info), private) for site, info in infos.items()}
+            own = {site: _on_cpu(encode_state(of_site)) for site, of_site in states.items()}
+        form = (trial.algorithm.local, sent, trial.spec.infos[0], trial.spec.init_model)
+        loss_names = expected_loss_names(*form)
+        digests = {site: digest(tensors) for site, tensors in own.items()}
+        validator.start_round(round, digest(state), expected_upload(*form, private), digests)
+        self.exchange.round = round
+        envelopes = {
+            site: self._request(who, validator.issue_claim(site), own.get(site, state))
+            for site, who in participants.items()
+        }
         results: dict[str, JobResult] = {}
 
         def accept(site: str, envelope: Envelope) -> None:
@@ -129,6 +214,21 @@ class RemoteRunner:
         for rejection in rejections:
             self.exchange.rejections.record(rejection)
         return {site: results[site] for site in kept}
+
+
+def _public(state: State, private: frozenset[str]) -> State:
+    """Take a party's private tensors out of what it is sent."""
+    return state._replace(model=public_part(state.model, private)) if private else state
+
+
+def _of_party(score: Score, party: int, parties: int | None) -> Score:
+    """Say that the rows of a score are a party's own; without a number of parties they are everybody's."""
+    assert score.parties is not None
+    if parties is None:
+        return replace(score, parties=None)
+    counts = torch.zeros(parties, 2, dtype=torch.int64)
+    counts[party] = score.parties.sum(0)
+    return replace(score, parties=counts)
 
 
 def _on_cpu(tensors: Tensors) -> Tensors:

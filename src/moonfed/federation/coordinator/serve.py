@@ -22,16 +22,18 @@ from moonfed.federation.coordinator.remote_runner import RemoteRunner
 from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
 from moonfed.federation.protocol.eligibility import check_federable
 from moonfed.federation.protocol.request import encoding_digest
+from moonfed.storage.run_files import ROSTER
 from moonfed.storage.run_record import RunRecord, has_final_weights, read_rounds
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import Config
 from moonfed.training.network import build, net_spec
 from moonfed.training.resolve import ResolvedConfig, resolve
 from moonfed.training.settings import DataSettings
-from moonfed.training.setup import load_data
+from moonfed.training.setup import load_data, warn_of_nothing_private
+from moonfed.training.topology_file import warn_of_parts, with_edges
 from moonfed.training.trial import RunContext, Trial, start_trial
 
-ROSTER, REJECTIONS = "federation.json", "refused.jsonl"
+REJECTIONS = "refused.jsonl"
 
 
 def serve(
@@ -48,9 +50,8 @@ def serve(
     check_federable(config)
     roster = _read_roster(path) if resume else None
     names = list(roster["sites"]) if roster else sorted(folder.allow_list())
-    data, encoding, reference_rows = _load_test_data(config, names)
-    data = data.to(pick_device(config.run.device))
-    resolved = _resolve(config, data, len(names), reference_rows)
+    config, resolved, data, encoding = prepare(config, names)
+    warn_of_parts([resolved])
     run = roster["run"] if roster else secrets.token_hex(8)
     rejections = RejectionLog()
     exchange = Exchange(transport, settings, rejections, stopping)
@@ -59,18 +60,33 @@ def serve(
     if roster:
         infos = [PartyInfo(i, v["rows"], tuple(v["class_counts"])) for i, v in enumerate(roster["sites"].values())]
     else:
-        infos = enrol(runner, names, data.classes, resolved.train.batch, encoding)
+        infos = enrol(runner, names, data.classes, encoding)
     resolved = _resolve(config, data, len(names), sum(info.rows for info in infos))  # as a simulation of these rows
     runner.config = _config_for_sites(resolved)
     roster = _make_roster(run, names, infos)
-    trial = start_trial(resolved, data, [], infos)
-    trial = replace(trial, spec=replace(trial.spec, party_names=tuple(names)))
+    trial = start_trial(resolved, data, [], infos, sites=names)
+    warn_of_nothing_private(trial)
     nets = nets_of(build(net_spec(resolved, data)).to(data.inputs.device), data)
     context = RunContext(data, nets, pick_engine("sequential", nets, data, EngineOptions(resolved.run.precision)))
     fingerprint = _fingerprint(roster["sites"], data.fingerprint, encoded)
     opening = Opening(path, roster, rejections, runner)
     ((_, record),) = execute(context, [trial], [path], resume, [opening, *callbacks], runner, fingerprint)
     return record
+
+
+def prepare(config: Config, names: Sequence[str]) -> tuple[Config, ResolvedConfig, Dataset, str]:
+    """Read the graph and the coordinator's rows, and refuse what does not fit before any site is asked.
+
+    Returned are the settings as given and as resolved, the test rows, and the encoding as JSON ("" if none).
+    """
+    data, encoding, reference_rows = _load_test_data(config, names)
+    data = data.to(pick_device(config.run.device))
+    config = with_edges(config, len(names), tuple(names))
+    resolved = _resolve(config, data, len(names), reference_rows)
+    batch = resolved.train.batch
+    expected = [PartyInfo(i, batch, (batch, *[0] * (data.classes - 1))) for i in range(len(names))]
+    start_trial(resolved, data, [], expected, sites=names)
+    return config, resolved, data, encoding
 
 
 class Opening(Callback):
@@ -90,7 +106,7 @@ class Opening(Callback):
         self.runner.start(list(self.roster["sites"]), trial, accepted)
 
 
-def _load_test_data(config: Config, names: list[str]) -> tuple[Dataset, str, int]:
+def _load_test_data(config: Config, names: Sequence[str]) -> tuple[Dataset, str, int]:
     """Load the test rows; from the reference rows, their encoding as JSON ("" if none) and their number."""
     data, text = load_data(config.data), ""
     if data.encoding is not None:

@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median_low
 from typing import Any
@@ -20,6 +20,7 @@ from moonfed.federation.protocol.signing import Claim, Numbers, verify
 
 NONCE_BYTES = 16
 WEIGHT_CHANGE = "the change of the weights"
+MAX_SUM = 1e30  # of an entry in an answer to a query: single precision holds sums over all sites
 VARIANCE = ".running_var"  # BatchNorm's name for its buffer
 
 
@@ -52,37 +53,61 @@ class UpdateValidator:
         self.claims: dict[str, Claim] = {}  # of the current round, by nonce
         self.accepted: set[str] = set()  # sites whose reply of the current round was accepted
         self.round, self.model, self.expected = -1, "", dict[str, TensorSpec]()
+        self.models: dict[str, str] = {}  # by site, where each starts from its own model
 
-    def start_round(self, round: int, model: str, expected: Mapping[str, TensorSpec]) -> None:
-        """Start a round: the digest of the model that updates start from, and the tensors they must have."""
-        self.round, self.model, self.expected = round, model, dict(expected)
+    def start_round(
+        self, round: int, model: str, expected: Mapping[str, TensorSpec], models: Mapping[str, str] | None = None
+    ) -> None:
+        """Start a round: the digest of the model that updates start from, and the tensors they must have.
+
+        models has the digests of the sites whose updates start from a model of their own.
+        """
+        self.round, self.model, self.expected, self.models = round, model, dict(expected), dict(models or {})
         self.claims, self.accepted = {}, set()
 
     def issue_claim(self, site: str) -> Claim:
         """Make the claim that a site must reply with, under an unpredictable nonce."""
-        claim = Claim(self.run, self.round, secrets.token_hex(NONCE_BYTES), self.model, site)
+        claim = Claim(self.run, self.round, secrets.token_hex(NONCE_BYTES), self._model_of(site), site)
         self.claims[claim.nonce] = claim
         return claim
 
     def validate(self, reply: Reply) -> Upload:
-        """Accept a reply, or reject it without a trace."""
+        """Accept an update, or reject it without a trace."""
+        self._accept(reply, {STEPS, EFFECTIVE_STEPS, ROWS}, lambda site: self._check_work(reply.numbers, site))
+        return decode_upload(reply.tensors, reply.numbers)
+
+    def validate_sums(self, reply: Reply, contradiction: Callable[[Tensors], str | None]) -> Tensors:
+        """Accept the answer to a query, or reject it without a trace."""
+
+        def check(site: EnrolledSite) -> None:
+            _check_rows(reply.numbers, site)
+            large = [name for name, tensor in reply.tensors.items() if float(tensor.abs().max()) > MAX_SUM]
+            if large:
+                raise Rejection("impossible sums", f"{_first(large)} is over {MAX_SUM:g}")
+            if (detail := contradiction(reply.tensors)) is not None:
+                raise Rejection("impossible sums", detail)
+
+        self._accept(reply, {ROWS}, check)
+        return reply.tensors
+
+    def _accept(self, reply: Reply, needed: set[str], plausible: Callable[[EnrolledSite], None]) -> None:
+        """Check the sender, the form and the signature of a reply, what it answers, and whether it is plausible."""
         try:
             site = self.sites.get(reply.site)
             if site is None:
                 raise Rejection("wrong sender", "no site of this name is on the allow-list")
             if reply.claim.site != reply.site:
                 raise Rejection("wrong sender", f"sent by this site, but claims to be from {reply.claim.site!r}")
-            _check_types(reply)
+            _check_types(reply, needed)
             verify(site.public, reply.claim, reply.numbers, reply.tensors, reply.signature)
             self._check_claim(reply.claim)
             _check_tensors(reply.tensors, self.expected)
             _check_finite(reply.tensors, reply.numbers)
-            self._check_work(reply.numbers, site)
+            plausible(site)
         except Rejection as rejection:
             raise Rejection(rejection.reason, rejection.detail, reply.site, self.round) from None
         self.used.add(reply.claim.nonce)
         self.accepted.add(reply.site)
-        return decode_upload(reply.tensors, reply.numbers)
 
     def _check_claim(self, claim: Claim) -> None:
         if claim.run != self.run:
@@ -91,17 +116,19 @@ class UpdateValidator:
             raise Rejection("replayed", "this reply was accepted before")
         if claim.round != self.round:
             raise Rejection("wrong round", f"it is for round {claim.round}, this is {self.round}")
-        if claim.model != self.model:
-            raise Rejection("stale model", f"it starts from {claim.model[:12]!r}, this round from {self.model[:12]!r}")
+        if claim.model != (model := self._model_of(claim.site)):
+            raise Rejection("stale model", f"it starts from {claim.model[:12]!r}, this round from {model[:12]!r}")
         if self.claims.get(claim.nonce) != claim:
             raise Rejection("not requested", "no request with this nonce was sent to this site")
         if claim.site in self.accepted:
             raise Rejection("replayed", "a reply of this site was accepted in this round already")
 
+    def _model_of(self, site: str) -> str:
+        return self.models.get(site, self.model)
+
     def _check_work(self, numbers: Numbers, site: EnrolledSite) -> None:
-        rows, steps, effective_steps = numbers[ROWS], numbers[STEPS], numbers[EFFECTIVE_STEPS]
-        if rows != site.rows:
-            raise Rejection("impossible rows", f"{rows} rows, but {site.rows} at enrolment")
+        steps, effective_steps = numbers[STEPS], numbers[EFFECTIVE_STEPS]
+        _check_rows(numbers, site)
         if not 1 <= steps <= site.steps:
             raise Rejection("impossible steps", f"{steps} steps, but {site.rows} rows allow 1 to {site.steps}")
         possible = effective_steps_of(int(steps), self.momentum)
@@ -145,7 +172,12 @@ def _norm(tensors: Iterable[torch.Tensor]) -> float:
     return float(vector_norm(torch.stack(norms))) if norms else 0.0
 
 
-def _check_types(reply: Reply) -> None:
+def _check_rows(numbers: Numbers, site: EnrolledSite) -> None:
+    if numbers[ROWS] != site.rows:
+        raise Rejection("impossible rows", f"{numbers[ROWS]} rows, but {site.rows} at enrolment")
+
+
+def _check_types(reply: Reply, needed: set[str]) -> None:
     """Reject what could not be signed: a claim or numbers of the wrong type."""
     claim, numbers = reply.claim, reply.numbers
     texts = (claim.run, claim.nonce, claim.model, claim.site)
@@ -157,7 +189,7 @@ def _check_types(reply: Reply) -> None:
         whole = type(value) is int and abs(value) < 2**63
         if not (whole or (type(value) is float and name not in (STEPS, ROWS))):
             raise Rejection("malformed", f"{name[:MAX_LOGGED_CHARS]} is a number of the wrong type")
-    missing = {STEPS, EFFECTIVE_STEPS, ROWS} - set(numbers)
+    missing = needed - set(numbers)
     if missing:
         raise Rejection("malformed", f"{', '.join(sorted(missing))} is missing")
 

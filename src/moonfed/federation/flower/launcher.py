@@ -12,7 +12,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import make_folder
 from moonfed.experiments.execute import default_folder
 from moonfed.federation.coordinator.federation_config import FederationSettings
-from moonfed.federation.coordinator.serve import serve
+from moonfed.federation.coordinator.serve import prepare, serve
 from moonfed.federation.flower.app_bundle import write_app_bundle
 from moonfed.federation.flower.processes import ChildProcess, free_port, stop_all
 from moonfed.federation.flower.superlink import superlink_session
@@ -53,12 +53,12 @@ def run_coordinator(
 ) -> RunRecord:
     """Start a SuperLink, wait for the sites of the allow-list, and run the rounds; before_end() precedes its end."""
     path = choose_run_folder(config, out, resume)
-    with superlink_session(folder, listen) as grid:
+    with superlink_session(folder, listen) as (grid, quota):
         if (warning := expiry_warning(folder.server_files)) is not None:
             logger.warning(warning)
         allowed = folder.allow_list()
         logger.info("listening on port %d for %s", folder.address()[1], ", ".join(sorted(allowed)))
-        transport = GridTransport(grid, allowed, settings.deadline)
+        transport = GridTransport(grid, allowed, settings.deadline, quota)
         try:
             return serve(config, path, resume, folder, transport, settings, callbacks, stopping)
         finally:
@@ -85,6 +85,7 @@ def run_local_federation(
     names = [f"site-{i:0{len(str(count - 1))}}" for i in range(count)]
     port = free_port()
     if not parent.exists():
+        prepare(config, names)  # refuses what does not fit before anything is written
         threads = config.run.threads or max(1, (os.cpu_count() or 1) // count)
         create_local_folders(parent, names, port, threads)
     folder = CoordinatorFolder(parent / COORDINATOR)

@@ -1,4 +1,4 @@
-"""Quota of uploads: well-formed replies only, and at most about twice the bytes that the site received.
+"""Quota of uploads: well-formed replies only, and at most about twice the bytes received, or as many as are expected.
 
 Flower's store keeps objects by their names and the names of their parts. Names that stand for different parts in
 different places would make a few bytes into an endless tree, and unrequested objects would fill the memory.
@@ -28,6 +28,17 @@ class UploadQuota:
         self.received: set[tuple[str, str]] = set()  # site and object
         self.uploaded: set[tuple[str, str]] = set()
         self.credit: Counter[str] = Counter()  # by site: bytes that it may still upload, besides FREE_BYTES
+        self.expected: Counter[str] = Counter()  # by site: bytes of replies that the coordinator asked for; only grows
+        self.requests: dict[str, object] = {}  # by site: the last one of known size
+
+    def expect(self, site: str, request: object, size: int) -> None:
+        """Let a site upload a reply of known size; only the thread of the coordinator calls this.
+
+        A request that is sent again, because its reply was lost, allows no more: a site can lose replies at will.
+        """
+        if self.requests.get(site) is not request:
+            self.requests[site] = request
+            self.expected[site] += size
 
     def check(self, site: str, path: bytes, body: bytes) -> None:
         """Check a request that uploads something; raise InvalidUpload if it is not acceptable."""
@@ -70,7 +81,7 @@ class UploadQuota:
         if part in self.uploaded:
             return  # it replaces itself
         size = len(request.object_content)
-        if self.credit[site] + FREE_BYTES < size or len(self.uploaded) >= MAX_NAMES:
+        if self.credit[site] + self.expected[site] + FREE_BYTES < size or len(self.uploaded) >= MAX_NAMES:
             raise InvalidUpload("far more than it received")
         self.uploaded.add(part)
         self.credit[site] -= size

@@ -33,6 +33,7 @@ from moonfed.federation.flower.app_bundle import write_app_bundle
 from moonfed.federation.flower.messages import flower_key_bytes
 from moonfed.federation.flower.processes import ChildProcess, free_port, listen, wait_for_port
 from moonfed.federation.flower.proxy import Proxy, running_proxy
+from moonfed.federation.flower.quota import UploadQuota
 from moonfed.federation.flower.site_worker import ACQUIRE_METHODS
 from moonfed.federation.pki.certificates import check_server_files
 from moonfed.federation.pki.coordinator_folder import CoordinatorFolder
@@ -46,8 +47,10 @@ logging.getLogger("flwr").setLevel(logging.ERROR)  # its warnings would interrup
 
 
 @contextmanager
-def superlink_session(folder: CoordinatorFolder, host: str) -> Iterator[HttpGrid]:
+def superlink_session(folder: CoordinatorFolder, host: str) -> Iterator[tuple[HttpGrid, UploadQuota]]:
     """Run a SuperLink and the proxy in front of it while the block runs, and be the server of a run on it.
+
+    The block gets the connection to SuperLink, and the proxy's quota of uploads.
 
     SuperLink listens on this machine only. Only this process can take the run's ServerApp task, since SuperLink hands
     tasks to those who know the secret.
@@ -74,7 +77,7 @@ def superlink_session(folder: CoordinatorFolder, host: str) -> Iterator[HttpGrid
                 _server_task(folder, f"{LOOPBACK}:{inside}", secret.read_bytes()) as grid,
                 running_proxy(listener, proxy),
             ):
-                yield grid
+                yield grid, proxy.quota
         except (httpx.HTTPError, RunNotRunningException) as error:
             detail = f"{type(error).__name__} {error}".splitlines()[0]
             raise RunFailed(f"SuperLink does not answer ({detail}), see {logs}; resume with --resume") from None

@@ -31,6 +31,7 @@ from moonfed.core.errors import RunFailed
 from moonfed.core.tree import nbytes
 from moonfed.core.types import Tensors
 from moonfed.federation.flower.messages import content_with, flower_key_bytes, malformed, read_message, tensor_record
+from moonfed.federation.flower.quota import UploadQuota
 from moonfed.federation.protocol.request import Envelope
 
 UNDELIVERED = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
@@ -43,8 +44,15 @@ TURN_SECONDS = 2.0  # for the parts of one reply, before the next one is polled
 class GridTransport:
     """Carries envelopes; a site is identified by the public key with which its node logged in."""
 
-    def __init__(self, grid: HttpGrid, allowed: dict[str, EllipticCurvePublicKey], lifetime: float) -> None:
+    def __init__(
+        self,
+        grid: HttpGrid,
+        allowed: dict[str, EllipticCurvePublicKey],
+        lifetime: float,
+        quota: UploadQuota | None = None,
+    ) -> None:
         self.grid, self.lifetime = grid, lifetime
+        self.quota = quota  # of a proxy in this process
         self.sites = {flower_key_bytes(key): site for site, key in allowed.items()}
         self.nodes: dict[str, int] = {}
         self.pending: dict[str, str] = {}  # message to site
@@ -65,8 +73,10 @@ class GridTransport:
         return sessions
 
     def send(self, site: str, envelope: Envelope) -> None:
-        """Send an envelope to a connected site; its reply may be about twice as large."""
-        self.limit = 2 * FIELD_BYTES + 2 * nbytes(envelope.tensors)
+        """Send an envelope to a connected site; its reply may be about twice as large, or as large as is expected."""
+        self.limit = 2 * FIELD_BYTES + max(2 * nbytes(envelope.tensors), envelope.reply_bytes)
+        if self.quota is not None and envelope.reply_bytes:
+            self.quota.expect(site, envelope, FIELD_BYTES + envelope.reply_bytes)
         if self.last_record is None or self.last_record[0] is not envelope.tensors:  # one record for a whole round
             self.last_record = (envelope.tensors, tensor_record(envelope.tensors))
         content = content_with(envelope.fields, self.last_record[1])

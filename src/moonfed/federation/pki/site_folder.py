@@ -30,6 +30,7 @@ class SiteSettings:
     skip_bad_rows: bool = False
     device: str = "auto"
     threads: int = 0
+    test: str | None = None  # test rows of the site's own, on which its personal model is judged
 
     @property
     def reader_options(self) -> ReaderOptions:
@@ -97,6 +98,8 @@ def make_site_folder(path: Path, invitation: Path, settings: SiteSettings) -> Si
     folder = SiteFolder(path)
     if (settings.share is None) == (settings.data is None):
         raise UserError("a site needs rows: either --data PATH, or --share N for the rows of party N in the split")
+    if settings.test is not None and settings.data is None:
+        raise UserError("--test names test rows of a site's own, so it needs --data PATH for its training rows")
     content = _read_invitation(invitation)
     check_new_folder(path, "a site")
     make_folder(path)

@@ -15,7 +15,7 @@ def check_federable(config: Config) -> None:
     preset = preset_of(name, settings.server)
     if preset.pooled:
         raise UserError(f"{name} needs all rows in one place, so it cannot be federated; use moonfed run")
-    if preset.personal:
+    if preset.personal and not preset.local.own_rows:
         raise UserError(f"{name} trains one model per party and sends nothing, so it cannot be federated")
     if config.data.path is not None and config.data.partition not in ("auto", "natural"):
         raise UserError(

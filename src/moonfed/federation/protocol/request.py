@@ -20,8 +20,9 @@ Fields: TypeAlias = Mapping[str, str | int | float | bytes]
 
 # Names and values below are part of the wire format, also where the code uses another word.
 REQUEST_DOMAIN = "moonfed ask v1"
-ENROL, TRAIN, REJECT = "enrol", "train", "tell"  # kinds of requests
+ENROL, TRAIN, QUERY, REJECT = "enrol", "train", "query", "tell"  # kinds of requests
 ROWS, STEPS, EFFECTIVE_STEPS = "rows", "steps", "mass"  # numbers of an update; a_i of FedNova is sent as "mass"
+OWN_TEST = "own_test"  # in an answer: 1 if it is about test rows of the site's own
 PROCESS = "process"  # number in a reply: the process of the site that made it
 REFUSED = "refused"  # field of a reply that says why there is no update
 
@@ -34,13 +35,14 @@ class Envelope(NamedTuple):
 
     fields: Fields
     tensors: Tensors
+    reply_bytes: int = 0  # of the tensors in the reply to a request, where known; not sent
 
 
 @dataclass(frozen=True)
 class Request:
     """One request to one site. The names of the fields are sent as they are here."""
 
-    kind: str  # ENROL: report your rows; TRAIN: train a round; REJECT: you cannot take part, and why
+    kind: str  # ENROL: report your rows; TRAIN: train a round; QUERY: sum over your rows; REJECT: why you cannot join
     claim: Claim
     base: int = 0  # the site's last round that was accepted, whose memory it starts from; 0: none yet
     party: int = 0
@@ -48,12 +50,14 @@ class Request:
     config: str = "{}"  # the settings of the run, as JSON
     encoding: str = ""  # digest of the data encoding, which is sent once, with the enrolment
     said: str = ""  # the explanation in a REJECT
+    query: str = ""  # the name of a QUERY, which must be one of the run's algorithm
     version: str = __version__
 
 
 def request_envelope(key: EllipticCurvePrivateKey, request: Request, tensors: Tensors) -> Envelope:
     """Sign a request; its claim holds the digest of the tensors that go with it."""
-    text = json.dumps(asdict(request), sort_keys=True)
+    values = {k: v for k, v in asdict(request).items() if v or k != "query"}  # other requests are as they were before
+    text = json.dumps(values, sort_keys=True)
     return Envelope({"ask": text, "signature": key.sign(_message(text), ECDSA(SHA384()))}, tensors)
 
 

@@ -18,8 +18,14 @@ from moonfed.training.trial import split_rows
 logger = logging.getLogger(__name__)
 
 
-def load_site_rows(settings: SiteSettings, config: Config, encoding: Encoding | None) -> tuple[Dataset, Rows]:
-    """Load a site's rows: with the coordinator's encoding if there is one, otherwise as the run's data set has them."""
+def load_site_rows(
+    settings: SiteSettings, config: Config, encoding: Encoding | None, with_test: bool = False
+) -> tuple[Dataset, Rows]:
+    """Load a site's rows: with the coordinator's encoding if there is one, otherwise as the run's data set has them.
+
+    The site's own test rows are read only where they are needed.
+    """
+    test = settings.test if with_test else None
     if encoding is not None:
         if settings.data is None:
             raise UserError(
@@ -27,7 +33,7 @@ def load_site_rows(settings: SiteSettings, config: Config, encoding: Encoding | 
                 "make a site with moonfed site init --data PATH"
             )
         data = read_with_encoding(encoding, settings.data, settings.reader_options)
-        return data, np.arange(len(data.labels))
+        return _with_test_rows(data, settings, test, encoding), np.arange(len(data.labels))
     reference = DATASETS[config.data.dataset]()
     if settings.data is not None:
         if reference.words:
@@ -37,9 +43,17 @@ def load_site_rows(settings: SiteSettings, config: Config, encoding: Encoding | 
             )
         own = read_with_encoding(encoding_of(reference), settings.data, settings.reader_options)
         data = replace(reference, inputs=own.inputs, labels=own.labels, party=None, test_party=None, party_names=())
-        return data, np.arange(len(own.labels))
+        return _with_test_rows(data, settings, test, encoding_of(reference)), np.arange(len(own.labels))
     assert settings.share is not None
     parts = split_rows(resolve(config, reference), reference)
     if settings.share >= len(parts):
         raise UserError(f"this site has --share {settings.share}, but the split has parties 0 to {len(parts) - 1}")
     return reference, parts[settings.share]
+
+
+def _with_test_rows(data: Dataset, settings: SiteSettings, test: str | None, encoding: Encoding) -> Dataset:
+    """Add the site's own test rows, if it has any, encoded like its training rows."""
+    if test is None:
+        return data
+    own = read_with_encoding(encoding, test, settings.reader_options)
+    return replace(data, test_inputs=own.inputs, test_labels=own.labels)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import make_folder, pack, read_tensors, short, unpack, write_bytes, write_tensors
-from moonfed.core.types import Slots
+from moonfed.core.types import Slots, Snapshot
 from moonfed.data.readers.encoding import Encoding
 from moonfed.data.readers.schema import validate_encoding
 from moonfed.federation.protocol.rejection import Rejection
@@ -15,6 +15,7 @@ from moonfed.federation.protocol.request import Envelope, Fields, encoding_diges
 
 logger = logging.getLogger(__name__)
 ENCODING = "encoding.json"
+PERSONAL = "personal.safetensors"  # this site's own model, where the algorithm trains one
 STATE_LOST = "state lost"
 NEW_RUN = "a new run (federation start with another --out) accepts it again"
 
@@ -80,11 +81,15 @@ class SiteMemory:
             return None
         return Envelope(_decode_fields(metadata["words"]), tensors)
 
+    def save_personal(self, model: Snapshot, round: int) -> None:
+        """Keep this site's own model after a round, by the names of its tensors in the network."""
+        write_tensors(self.folder / PERSONAL, model.weights | model.buffers, round=str(round), run=self.folder.name)
+
     def save_round(self, base: int, round: int, slots: Slots, nonce: str, reply: Envelope) -> None:
         """Save the memory after a round and the reply; delete all but these and the memory it started from."""
         write_tensors(self._slots_path(round), pack(slots))
         write_tensors(self._reply_path(nonce), reply.tensors, words=_encode_fields(reply.fields))
-        needed = {self._slots_path(base), self._slots_path(round), self._reply_path(nonce)}
+        needed = {self._slots_path(base), self._slots_path(round), self._reply_path(nonce), self.folder / PERSONAL}
         for path in self.folder.glob("*.safetensors"):
             if path not in needed:
                 path.unlink(missing_ok=True)

@@ -1,0 +1,53 @@
+"""Sums and means of what parties send, and the step that they move a model by."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from moonfed.core.tree import add
+from moonfed.core.types import Snapshot, State, Tensors, Update
+
+
+def weighted(delta: Tensors, buffers: Tensors, share: float) -> Tensors:
+    """Multiply an update and its buffers by a share; shares need not sum to one over the cohort."""
+    unit = next(iter(delta.values()))
+    floats = {k: v.to(unit.dtype) for k, v in buffers.items()}
+    weight = torch.tensor(share, dtype=unit.dtype, device=unit.device)
+    parts = {f"delta/{k}": v * share for k, v in delta.items()} | {f"buffers/{k}": v * share for k, v in floats.items()}
+    return parts | {"share": weight}
+
+
+def total_of(parts: Iterable[Tensors]) -> Tensors:
+    """Add up in order; nothing is the sum of nothing."""
+    total: Tensors = {}
+    for part in parts:
+        total = add(total, part) if total else part
+    return total
+
+
+def mean_of(name: str, total: Tensors) -> Tensors:
+    """Divide the summed entries below a name by the summed shares."""
+    start = f"{name}/"
+    return {k.removeprefix(start): v / total["share"] for k, v in total.items() if k.startswith(start)}
+
+
+def mean_buffers(state: State, total: Tensors) -> Tensors:
+    """Return the share-weighted mean of the parties' buffers, each in its own type."""
+    means = mean_of("buffers", total)
+    return {k: as_type(means[k], v.dtype) for k, v in state.model.buffers.items() if k in means}
+
+
+def moved(state: State, step: Tensors, update: Update) -> State:
+    """Add a step to the weights and take over the buffers and sent slots of an update.
+
+    Private tensors are not part of an update and stay as they are.
+    """
+    weights = {k: v + step[k] if k in step else v for k, v in state.model.weights.items()}
+    buffers = state.model.buffers | update.buffers
+    return state._replace(model=Snapshot(weights, buffers), sent=state.sent | update.sent)
+
+
+def as_type(mean: Tensor, dtype: torch.dtype) -> Tensor:
+    """Give a mean the type of what was averaged; whole numbers are rounded."""
+    return mean.to(dtype) if dtype.is_floating_point else mean.round().to(dtype)

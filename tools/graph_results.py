@@ -1,0 +1,84 @@
+"""MOON and FedAvg without a server, on three graphs of 16 parties: the table of results/methods.md.
+
+python tools/graph_results.py run OUT SEEDS            # on a CPU; a command that was stopped is continued
+python tools/graph_results.py collect OUT FILE         # all trials below OUT, a line of JSON each
+python tools/graph_results.py table FILE               # as Markdown
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from moonfed.experiments.statistics import paired
+from moonfed.storage.run_record import read_runs
+
+GRAPHS = ("ring", "torus", "complete")
+COMMAND = (
+    "compare moon:mu=5 fedavg --dataset cifar10 --parties 16 --partition-seed 0 --rounds 50 --epochs 2 "
+    "--evaluate-every 5 --device cpu --resume"
+)
+FIGURES = ("accuracy", "worst_accuracy", "consensus_accuracy", "consensus_distance")
+
+
+def trials(out: Path) -> list[dict[str, Any]]:
+    """Read every finished trial below a folder: its graph, and the figures of its evaluated rounds."""
+    lines: list[dict[str, Any]] = []
+    for record in read_runs([out]):
+        config, rows = record.config, [row for row in record.rows if row["accuracy"] is not None]
+        figures = {key: [row.get(key) for row in rows] for key in FIGURES}
+        lines.append(
+            {
+                "graph": config.algorithm.options["topology"],
+                "method": config.algorithm.name,
+                "seed": config.run.seed,
+                "rounds": [row["round"] for row in rows],
+                "bytes": sum(row["bytes_up"] for row in record.rows),
+                **figures,
+            }
+        )
+    return lines
+
+
+def table(lines: list[dict[str, Any]]) -> list[str]:
+    """Write the last round of every graph and method, mean over the seeds, and MOON's difference to FedAvg."""
+    head = "graph | method | seeds | mean of parties, % | worst party, % | consensus model, %"
+    rows = [f"| {head} | consensus distance | MOON minus FedAvg | MB |", "|---|---|---|---|---|---|---|---|---|"]
+    for graph in GRAPHS:
+        of_method = {
+            method: {line["seed"]: line for line in lines if (line["graph"], line["method"]) == (graph, method)}
+            for method in ("moon", "fedavg")
+        }
+        moon, fedavg = ({s: t["consensus_accuracy"][-1] for s, t in own.items()} for own in of_method.values())
+        gap = paired(moon, fedavg)
+        for method, own in of_method.items():
+            mean = {key: statistics.fmean(trial[key][-1] for trial in own.values()) for key in FIGURES}
+            accuracies = [f"{100 * mean[key]:.1f}" for key in FIGURES[:3]]
+            against = "" if gap is None or method == "fedavg" else f"{100 * gap.mean:+.1f}"
+            if against and gap is not None and gap.low is not None and gap.high is not None:
+                against += f" ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+            megabytes = statistics.fmean(trial["bytes"] for trial in own.values()) / 1e6
+            cells = [graph, method, str(len(own)), *accuracies, f"{mean['consensus_distance']:.2f}", against]
+            rows.append(f"| {' | '.join(cells)} | {megabytes:.0f} |")
+    return rows
+
+
+def main() -> None:
+    """Carry out one of the steps above."""
+    step, first, *rest = sys.argv[1:]
+    if step == "run":
+        for graph in GRAPHS:
+            words = [*COMMAND.split(), "--topology", graph, "--seeds", rest[0], "--out", f"{first}/{graph}"]
+            subprocess.run([sys.executable, "-W", "ignore", "-m", "moonfed", *words], check=True)
+    elif step == "collect":
+        Path(rest[0]).write_text("".join(json.dumps(trial) + "\n" for trial in trials(Path(first))))
+    elif step == "table":
+        print("\n".join(table([json.loads(line) for line in Path(first).read_text().splitlines()])))
+    else:
+        raise SystemExit(f"no step {step!r}; needed: run, collect or table")
+
+
+if __name__ == "__main__":
+    main()
