@@ -1,6 +1,6 @@
 """MOON and FedAvg without a server, on three graphs of 16 parties: the table of results/methods.md.
 
-python tools/graph_results.py run OUT SEEDS            # on a CPU; a command that was stopped is continued
+python tools/graph_results.py run OUT SEEDS [METHOD]   # on a GPU; a command that was stopped is continued
 python tools/graph_results.py collect OUT FILE         # all trials below OUT, a line of JSON each
 python tools/graph_results.py table FILE               # as Markdown
 """
@@ -16,11 +16,17 @@ from moonfed.experiments.statistics import paired
 from moonfed.storage.run_record import read_runs
 
 GRAPHS = ("ring", "torus", "complete")
-COMMAND = (
-    "compare moon:mu=5 fedavg --dataset cifar10 --parties 16 --partition-seed 0 --rounds 50 --epochs 2 "
-    "--evaluate-every 5 --device cpu --resume"
+METHODS = ("moon:mu=5", "fedavg")
+SETTINGS = (
+    "--dataset cifar10 --parties 16 --partition-seed 0 --rounds 50 --evaluate-every 5 --precision fp16 --device cuda"
 )
 FIGURES = ("accuracy", "worst_accuracy", "consensus_accuracy", "consensus_distance")
+
+
+def on_graph(method: str, graph: str) -> str:
+    """Write a method with its settings and its graph as compare takes them."""
+    name, _, values = method.partition(":")
+    return f"{name}+gossip:{values + ',' if values else ''}topology={graph}"
 
 
 def trials(out: Path) -> list[dict[str, Any]]:
@@ -69,8 +75,10 @@ def main() -> None:
     """Carry out one of the steps above."""
     step, first, *rest = sys.argv[1:]
     if step == "run":
-        for graph in GRAPHS:
-            words = [*COMMAND.split(), "--topology", graph, "--seeds", rest[0], "--out", f"{first}/{graph}"]
+        seeds, *chosen = rest
+        for method in chosen or METHODS:  # one stack for each local rule; they may run side by side
+            names = [on_graph(method, graph) for graph in GRAPHS]
+            words = ["compare", *names, *SETTINGS.split(), "--seeds", seeds, "--resume", "--out", f"{first}/{method}"]
             subprocess.run([sys.executable, "-W", "ignore", "-m", "moonfed", *words], check=True)
     elif step == "collect":
         Path(rest[0]).write_text("".join(json.dumps(trial) + "\n" for trial in trials(Path(first))))

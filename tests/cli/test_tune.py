@@ -153,7 +153,7 @@ def test_bad_input_is_one_line(place, arguments, words):
 def test_every_setting_that_fails_ends_the_search_with_a_word(place):
     answer = moonfed("tune", "--lr", "1e30,1e31", *SHORT, "--seeds", "0")
     assert answer.code == 1
-    assert "every setting diverged to non-finite numbers" in answer.err
+    assert "every setting ended in numbers that are not finite" in answer.err
 
 
 def test_a_stopped_search_continues_to_the_result_it_would_have_had(place):

@@ -190,5 +190,5 @@ def test_a_graph_changes_every_round_only_if_it_is_drawn():
 def test_a_term_goes_with_a_graph_and_a_phase_does_not():
     chosen = settings("fedntd+moon", algorithm__topology="ring").algorithm
     assert (chosen.name, chosen.server) == ("fedntd", "moon+gossip")
-    with pytest.raises(UserError, match=r"^fedavg\+ccvr\+gossip does not fit: a phase after training changes the glob"):
+    with pytest.raises(UserError, match=r"^fedavg\+gossip\+ccvr does not fit: a phase after training changes the glob"):
         settings("fedavg+ccvr", algorithm__topology="ring")

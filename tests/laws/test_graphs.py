@@ -99,7 +99,7 @@ def test_a_random_graph_is_regular_connected_and_that_of_its_seed(degree, partie
 @pytest.mark.parametrize(
     ("topology", "parties", "words"),
     [
-        ("torus", 7, "7 parties make one row; use another number of parties, for example 8, or --topology ring"),
+        ("torus", 7, "7 parties make one row; use --topology ring, or another number of parties, for example 8"),
         ("random:3", 7, "an even product of both, got random:3 with 7 parties"),
         ("random:8", 8, "needs 2 <= K < parties"),
         ("random:1", 4, "needs 2 <= K < parties"),

@@ -8,6 +8,18 @@ from moonfed.training.resolve import resolve
 from moonfed.training.setup import nothing_private, set_up
 from moonfed.training.trial import RunContext, new_trial
 
+SURVEY = {"rounds": 10, "epochs": 5}  # all methods on the digits take some minutes of two cores
+
+
+def shortened(values: Values) -> tuple[Values, str]:
+    """Shorten what is left at its default, so that all methods take minutes; return the flags that say the same.
+
+    The user's own data keeps the epochs that fit it (training/data_defaults.py).
+    """
+    train, own_data = values.get("train", {}), values.get("data", {}).get("path") is not None
+    short = {key: n for key, n in SURVEY.items() if key not in train and not (own_data and key == "epochs")}
+    return values | {"train": train | short}, " ".join(f"--{key} {n}" for key, n in short.items())
+
 
 def every_method(values: Values) -> tuple[list[str], dict[str, str]]:
     """List every method that can be run with some settings, FedAvg first, and why each other one is left out.
