@@ -41,6 +41,7 @@ def trials(out: Path) -> list[dict[str, Any]]:
                 "method": config.algorithm.name,
                 "seed": config.run.seed,
                 "rounds": [row["round"] for row in rows],
+                "trained": len(record.rows),
                 "bytes": sum(row["bytes_up"] for row in record.rows),
                 **figures,
             }
@@ -49,26 +50,35 @@ def trials(out: Path) -> list[dict[str, Any]]:
 
 
 def table(lines: list[dict[str, Any]]) -> list[str]:
-    """Write the last round of every graph and method, mean over the seeds, and MOON's difference to FedAvg."""
-    head = "graph | method | seeds | mean of parties, % | worst party, % | consensus model, %"
-    rows = [f"| {head} | consensus distance | MOON minus FedAvg | MB |", "|---|---|---|---|---|---|---|---|---|"]
+    """Write the last round that all trials have, by graph and method: mean over seeds, MOON's difference to FedAvg."""
+    last = min(line["rounds"][-1] for line in lines)
+    head = f"graph, round {last} | method | seeds | mean of parties, % | worst party, % | consensus model, %"
+    rows = [
+        f"| {head} | consensus distance | MOON minus FedAvg | MB per round |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for graph in GRAPHS:
         of_method = {
             method: {line["seed"]: line for line in lines if (line["graph"], line["method"]) == (graph, method)}
             for method in ("moon", "fedavg")
         }
-        moon, fedavg = ({s: t["consensus_accuracy"][-1] for s, t in own.items()} for own in of_method.values())
+        moon, fedavg = ({s: at(t, "consensus_accuracy", last) for s, t in o.items()} for o in of_method.values())
         gap = paired(moon, fedavg)
         for method, own in of_method.items():
-            mean = {key: statistics.fmean(trial[key][-1] for trial in own.values()) for key in FIGURES}
+            mean = {key: statistics.fmean(at(trial, key, last) for trial in own.values()) for key in FIGURES}
             accuracies = [f"{100 * mean[key]:.1f}" for key in FIGURES[:3]]
             against = "" if gap is None or method == "fedavg" else f"{100 * gap.mean:+.1f}"
             if against and gap is not None and gap.low is not None and gap.high is not None:
                 against += f" ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
-            megabytes = statistics.fmean(trial["bytes"] for trial in own.values()) / 1e6
+            megabytes = statistics.fmean(trial["bytes"] / trial["trained"] for trial in own.values()) / 1e6
             cells = [graph, method, str(len(own)), *accuracies, f"{mean['consensus_distance']:.2f}", against]
-            rows.append(f"| {' | '.join(cells)} | {megabytes:.0f} |")
+            rows.append(f"| {' | '.join(cells)} | {megabytes:.1f} |")
     return rows
+
+
+def at(trial: dict[str, Any], key: str, number: int) -> float:
+    """Return a figure of a trial after a round."""
+    return trial[key][trial["rounds"].index(number)]
 
 
 def main() -> None:

@@ -177,10 +177,16 @@ def table(lines: list[dict[str, Any]], split: str, processor: str) -> list[str]:
     for name in sorted(methods, key=lambda name: (name in failed, -means[name])):
         own = methods[name]
         settings = ", ".join(f"{key} {own[min(own)]['options'][key]}" for key in _varied(name))
-        cost = [statistics.fmean(trial[key] for trial in own.values()) for key in ("bytes", "training_seconds")]
+        megabytes = statistics.fmean(trial["bytes"] for trial in own.values()) / 1e6
         cells = [name, settings, str(len(own)), *_accuracy_cells(name, own, base)]
-        rows.append(f"| {' | '.join(cells)} | {cost[0] / 1e6:.0f} | {cost[1]:.0f} |")
+        rows.append(f"| {' | '.join(cells)} | {megabytes:.0f} | {_seconds(own)} |")
     return rows
+
+
+def _seconds(own: dict[int, dict[str, Any]]) -> str:
+    """Write the mean seconds of training; those of processes that shared a GPU say nothing of a method."""
+    seconds = [trial["training_seconds"] for trial in own.values() if "training_seconds" in trial]
+    return f"{statistics.fmean(seconds):.0f}" if len(seconds) == len(own) else "shared"
 
 
 def _varied(method: str) -> list[str]:

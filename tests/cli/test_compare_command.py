@@ -171,11 +171,11 @@ def test_compare_all_runs_every_method_that_fits_once_and_says_which_does_not(pl
 
 
 def test_compare_all_is_short_where_nothing_else_is_given() -> None:
-    assert shortened({}) == ({"train": {"rounds": 10, "epochs": 5}}, "--rounds 10 --epochs 5")
+    assert shortened({}) == ({"train": {"rounds": 15, "epochs": 5}}, "--rounds 15 --epochs 5")
     given = {"train": {"rounds": 20, "epochs": 10}}
     assert shortened(given) == (given, "")
     own = {"data": {"path": "people.csv"}}
-    assert shortened(own) == (own | {"train": {"rounds": 10}}, "--rounds 10"), "a table has epochs of its own"
+    assert shortened(own) == (own | {"train": {"rounds": 15}}, "--rounds 15"), "a table has epochs of its own"
 
 
 def test_many_methods_on_a_table_with_parties_fit_into_80_columns(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,3 +61,10 @@ def test_the_tables_of_the_results_page_follow_from_the_committed_trials(data: s
     trials = (DOCS.parent / "results" / "methods" / f"{data}.jsonl").read_text().splitlines()
     table = tool["table"]([json.loads(line) for line in trials], split, tool["WORKLOADS"][data].processor)
     assert "\n".join(table) in (DOCS.parent / "results" / "methods.md").read_text()
+
+
+def test_the_table_of_graphs_follows_from_the_committed_trials() -> None:
+    tool = runpy.run_path(str(DOCS.parent / "tools" / "graph_results.py"))
+    trials = (DOCS.parent / "results" / "methods" / "graphs.jsonl").read_text().splitlines()
+    table = tool["table"]([json.loads(line) for line in trials])
+    assert "\n".join(table) in (DOCS.parent / "results" / "methods.md").read_text()

@@ -8,7 +8,7 @@ from moonfed.training.resolve import resolve
 from moonfed.training.setup import nothing_private, set_up
 from moonfed.training.trial import RunContext, new_trial
 
-SURVEY = {"rounds": 10, "epochs": 5}  # all methods on the digits take some minutes of two cores
+SURVEY = {"rounds": 15, "epochs": 5}  # all methods on the digits take some minutes of two cores
 
 
 def shortened(values: Values) -> tuple[Values, str]:
