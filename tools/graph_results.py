@@ -54,7 +54,7 @@ def table(lines: list[dict[str, Any]]) -> list[str]:
     last = min(line["rounds"][-1] for line in lines)
     head = f"graph, round {last} | method | seeds | mean of parties, % | worst party, % | consensus model, %"
     rows = [
-        f"| {head} | consensus distance | MOON minus FedAvg | MB per round |",
+        f"| {head} | consensus distance | MOON minus FedAvg | MB per round, one way |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for graph in GRAPHS:

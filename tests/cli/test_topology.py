@@ -24,6 +24,13 @@ def test_run_closes_with_the_parties_models_and_saves_the_consensus_model(place:
     assert found[0]["algorithm"] == "moon+gossip"
 
 
+def test_ditto_on_a_graph_has_a_consensus_model_and_no_global_one(place: Path) -> None:
+    answer = moonfed("run", "--algorithm", "ditto+gossip", *QUICK, "--rounds", "1", "--parties", "3")
+    assert answer.code == 0, answer.err
+    assert "consensus model: " in answer.out
+    assert "global model" not in answer.out
+
+
 def test_compare_gives_every_method_the_same_graph(place: Path) -> None:
     asked = ["compare", "moon", "fedavg", *RING, "--seeds", "0", "--out", place / "both"]
     answer = moonfed(*asked)

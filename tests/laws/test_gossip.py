@@ -192,3 +192,5 @@ def test_a_term_goes_with_a_graph_and_a_phase_does_not():
     assert (chosen.name, chosen.server) == ("fedntd", "moon+gossip")
     with pytest.raises(UserError, match=r"^fedavg\+gossip\+ccvr does not fit: a phase after training changes the glob"):
         settings("fedavg+ccvr", algorithm__topology="ring")
+    with pytest.raises(UserError, match="has all rows in one place, gossip needs several parties; omit"):
+        settings("centralised+gossip")

@@ -226,7 +226,7 @@ def test_edges_are_read_by_number_and_by_name_and_a_graph_that_is_not_connected_
     path = tmp_path / "edges.csv"
     path.write_text("a,b\n1, 0\n\nc,b\n")
     assert read_edges(path, 4, ("a", "b", "c", "d")) == {(0, 1), (1, 2)}
-    for topology in (str(path), "1-0 2-1"):
+    for topology in (str(path), "1-0 2-1", "0-1   1-2"):
         config = settings("fedavg", algorithm__topology=topology)
         assert with_edges(config, 3, ("a", "b", "c")).algorithm.options["topology"] == "0-1 1-2"
     whole, parts = (settings("fedavg", algorithm__topology="0-1 1-2", data__parties=n) for n in (3, 4))

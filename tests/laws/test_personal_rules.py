@@ -164,6 +164,21 @@ def test_fedrep_trains_the_output_layer_first_and_then_the_body_under_it(engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_the_body_of_fedrep_is_trained_however_few_steps_a_party_takes(engine):
+    """Nine tenths of five steps are rounded to all of them; a round of one step trains the body."""
+    context, (trial,) = ready(settings("fedrep", train__epochs=3), engine)
+    jobs = make_jobs(trial, context)
+    start = trial.spec.init_model("model").weights
+    for steps in (1, 2, 5, 9):
+        short = [replace(j, plan=type(j.plan)(*(part[:steps] for part in j.plan))) for j in jobs]
+        assert {len(job.plan.rows) for job in short} == {steps}
+        for done in context.engine.run_cohort(short):
+            head = as_snapshot(done.memory, "private").weights
+            assert all(delta.any() for delta in done.upload.delta.values())
+            assert all(torch.equal(w, start[k]) == (steps == 1) for k, w in head.items())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_body_of_fedrep_begins_its_steps_with_an_optimiser_at_rest(engine, float64):
     """Without decay the second half of a round is plain training of the body from where the heads ended."""
     config = settings("fedrep", train__weight_decay=0.0, train__epochs=2, algorithm__head_part=0.5)

@@ -20,6 +20,7 @@ def close(outcome: RunRecord, json: bool) -> None:
     from moonfed.training.accuracy import accuracy, final_accuracy
     from moonfed.training.evaluation_rows import judged_on, judged_on_own_rows
     from moonfed.training.metrics import METRIC_NAMES, metrics_text
+    from moonfed.training.registry import preset_of
 
     shown = (*METRIC_NAMES, "positive", "temperature", "uncalibrated")
 
@@ -49,7 +50,9 @@ def close(outcome: RunRecord, json: bool) -> None:
         if graph := consensus_text(outcome):
             typer.echo(graph)
         if "global_accuracy" in final:
-            typer.echo(f"global model: {final['global_accuracy']:.1%} on {outcome.config.data.judged_on}")
+            chosen = outcome.config.algorithm
+            whose = "consensus" if preset_of(chosen.name, chosen.server).sends_own_models else "global"
+            typer.echo(f"{whose} model: {final['global_accuracy']:.1%} on {outcome.config.data.judged_on}")
         usual = not (outcome.config.data.validation or judged_on_own_rows(outcome.config))
         where = "the test set" if usual else judged_on(outcome.config)
         typer.echo(f"{accuracy(outcome.rows):.1%} on {where} {_rounds_text(outcome.rows)}; {outcome.folder}")

@@ -23,10 +23,12 @@ class Algorithm:
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.phases and (self.personal or sends_own_models(type(self.aggregator))):
+        own_models = sends_own_models(type(self.aggregator))
+        if self.phases and (self.personal or own_models):
+            advice = "omit the phase or the graph" if own_models else "omit the phase"
             raise UserError(
                 f"{self.name} does not fit: a phase after training changes the global model, and every party has its "
-                "own; use another algorithm, for example fedavg or moon"
+                f"own; {advice}"
             )
         local, aggregator, optimizer = self.local, self.aggregator, self.server_optimizer
         for missing, what in (

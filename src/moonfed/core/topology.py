@@ -19,7 +19,7 @@ from moonfed.core.seeds import generator
 Edges = frozenset[tuple[int, int]]  # each edge once, the smaller number first
 
 GRAPH_NAMES = r"ring|torus|complete|random:\d{1,6}"
-EDGE_LIST = r"\d{1,9}-\d{1,9}( \d{1,9}-\d{1,9})*"  # "0-1 1-2": a file of edges in the settings of a run
+EDGE_LIST = r"\d{1,9}-\d{1,9}( +\d{1,9}-\d{1,9})*"  # "0-1 1-2": a file of edges in the settings of a run
 GRAPH_KINDS = "ring, torus, complete, random:K, a CSV file of edges or a list of them ('0-1 1-2')"
 RANDOM_PREFIX = "random:"
 SWAPS_PER_EDGE = 10  # random changes of a regular graph before it is used
@@ -148,7 +148,7 @@ def _random_regular(parties: int, degree: int, rng: np.random.Generator) -> Edge
 
 def _listed(text: str, parties: int) -> Edges:
     """Read a list of edges and check its numbers."""
-    pairs = [tuple(map(int, edge.split("-"))) for edge in text.split(" ")]
+    pairs = [tuple(map(int, edge.split("-"))) for edge in text.split()]
     return check_pairs([(first, second) for first, second in pairs], parties)
 
 

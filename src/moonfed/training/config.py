@@ -123,7 +123,9 @@ def make_config(values: Mapping[str, Any]) -> Config:
 
 def _split_name(algorithm: AlgorithmSettings) -> AlgorithmSettings:
     """Read moon+fednova+adam as moon with fednova+adam at the server, and --server as if it stood behind a plus."""
-    name, _, after = algorithm.name.partition("+")
+    name, plus, after = algorithm.name.partition("+")
+    if (plus and not after) or algorithm.server == "":
+        raise UserError(f"{name} has nothing after the plus; name a server rule, a term or a phase there, or omit it")
     parts = [part for part in (after, algorithm.server) if part]
     server = ordered_parts("+".join(parts)) if parts else algorithm.server
     return algorithm.model_copy(update={"name": name, "server": server})

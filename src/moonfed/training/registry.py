@@ -127,6 +127,8 @@ def preset_of(name: str, server: str | None = None) -> Preset:
             if role in replaced:
                 raise UserError(f"{preset.name} names two {ROLES[role]}s, {replaced[role]} and {part}; use one of them")
             preset, replaced[role] = preset._replace(**{role: rule}), part
+    if preset.pooled and preset.sends_own_models:
+        raise UserError(f"{name} has all rows in one place, {server} needs several parties; omit +{server}")
     return preset
 
 
