@@ -93,6 +93,10 @@ def test_every_pair_of_rules_either_runs_or_is_refused_by_name(name, server):
         with pytest.raises(UserError, match=rf"{name}\+{server} names two {said}"):
             preset_of(name, server)
         return
+    if ALGORITHMS[name].pooled and ALGORITHMS[server].sends_own_models:
+        with pytest.raises(UserError, match=rf"{name} has all rows in one place, .*; omit \+{server}"):
+            preset_of(name, server)
+        return
     preset = preset_of(name, server)
     local, server_side = preset.local, preset.aggregator
     fits = local.needs == server_side.gives and server_side.needs <= local.gives
