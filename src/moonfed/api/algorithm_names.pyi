@@ -982,9 +982,9 @@ def fedrep(
     FedRep (Collins et al. 2021): first the party's own output layer with the body fixed, then the body with it fixed.
 
     With phi the body and h_i the output layer: h_i <- SGD on F_i(phi_t, h_i), then phi_i <- SGD on F_i(phi_i, h_i),
-    and phi_{t+1} = sum_i (n_i / n) phi_i. The first part of a round's steps trains h_i, the rest phi_i; the authors
-    give phi_i one epoch, here its part of the steps is set. Weight decay alone fills the momentum of the part that is
-    fixed, which is little unless the decay is large. Judged on rows like the party's own.
+    and phi_{t+1} = sum_i (n_i / n) phi_i. The first part of a round's steps trains h_i, the rest, one step at least,
+    phi_i; the authors give phi_i one epoch, here its part of the steps is set. Weight decay alone fills the momentum
+    of the part that is fixed, which is little unless the decay is large. Judged on rows like the party's own.
 
     Keywords:
         head_part: part of a round's steps that train the output layer; >= 0; <= 1; default 0.9
