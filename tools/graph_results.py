@@ -1,8 +1,8 @@
 """MOON and FedAvg without a server, on three graphs of 16 parties: the table of results/methods.md.
 
-python tools/graph_results.py run OUT SEEDS [METHOD]   # on a GPU; a command that was stopped is continued
-python tools/graph_results.py collect OUT FILE         # all trials below OUT, a line of JSON each
-python tools/graph_results.py table FILE               # as Markdown
+python tools/graph_results.py run OUT SEEDS [METHOD ...]   # on a GPU; a command that was stopped is continued
+python tools/graph_results.py collect OUT FILE             # all trials below OUT, a line of JSON each
+python tools/graph_results.py table FILE                   # as Markdown
 """
 
 import json
@@ -30,7 +30,7 @@ def on_graph(method: str, graph: str) -> str:
 
 
 def trials(out: Path) -> list[dict[str, Any]]:
-    """Read every finished trial below a folder: its graph, and the figures of its evaluated rounds."""
+    """Read every trial below a folder, finished or not: its graph, and the figures of its evaluated rounds."""
     lines: list[dict[str, Any]] = []
     for record in read_runs([out]):
         config, rows = record.config, [row for row in record.rows if row["accuracy"] is not None]

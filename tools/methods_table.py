@@ -1,14 +1,15 @@
 """Every global method side by side: settings from a small grid, full runs, tables of results/methods.md.
 
     python tools/methods_table.py DATA grid OUT [PART/PARTS]     # short runs, judged on held-out training rows
-    python tools/methods_table.py DATA collect OUT FILE          # all trials below OUT, a line of JSON each
+    python tools/methods_table.py DATA collect OUT FILE [shared] # all ended trials below OUT, a line of JSON each
     python tools/methods_table.py DATA choose FILE CHOSEN        # the best value of each method of a grid
     python tools/methods_table.py DATA run OUT CHOSEN SPLIT SEEDS [METHOD ...]   # with them, on the test rows
     python tools/methods_table.py DATA table FILE SPLIT          # the table of a split, as Markdown
 
-DATA is cifar10 (on a GPU) or digits (on a CPU). SPLIT is dirichlet-0.1, two-classes or dirichlet-0.5. Methods of one
-local rule share a stack; parts of the grid are divided by it and may run side by side. A command that was stopped is
-continued by the same command. tools/methods_figure.py draws the figure.
+DATA is cifar10 (on a GPU) or digits (on a CPU). SPLIT is dirichlet-0.1, two-classes or dirichlet-0.5. With "shared",
+seconds are marked as those of processes that ran side by side. Methods of one local rule share a stack; parts of the
+grid are divided by it and may run side by side. A command that was stopped is continued by the same command.
+tools/methods_figure.py draws the figure.
 """
 
 import json
@@ -95,11 +96,13 @@ def compare(methods: list[str], out: Path, work: Workload, split: str, *options:
     subprocess.run([sys.executable, "-W", "ignore", "-m", "moonfed", "compare", *methods, *words], check=True)
 
 
-def trials(out: Path) -> list[dict[str, Any]]:
-    """Read every trial below a folder: its settings, and what the tables need of its rounds."""
+def trials(out: Path, seconds: str) -> list[dict[str, Any]]:
+    """Read every trial below a folder that has ended: its settings, and what the tables need of its rounds."""
     lines: list[dict[str, Any]] = []
     for record in read_runs([out]):
         config, rows = record.config, record.rows
+        if not (record.finished or record.failure):
+            continue
         lines.append(
             {
                 "method": full_name(config.algorithm.name, config.algorithm.server),
@@ -110,7 +113,7 @@ def trials(out: Path) -> list[dict[str, Any]]:
                 "failure": record.failure,
                 "accuracy": [row["accuracy"] for row in rows],
                 "bytes": sum(row["bytes_up"] + row["bytes_down"] for row in rows),
-                "training_seconds": round(sum(row.get("training_seconds", 0.0) for row in rows), 1),
+                seconds: round(sum(row.get("training_seconds", 0.0) for row in rows), 1),
             }
         )
     return lines
@@ -229,7 +232,8 @@ def main() -> None:
         methods = [spelled(method, chosen[method]) for method in names or chosen]
         compare(methods, out, work, split, "--rounds", str(work.rounds), "--seeds", seeds)
     elif step == "collect":
-        Path(rest[0]).write_text("".join(json.dumps(trial) + "\n" for trial in trials(out)))
+        seconds = "training_seconds_beside_others" if rest[1:] == ["shared"] else "training_seconds"
+        Path(rest[0]).write_text("".join(json.dumps(trial) + "\n" for trial in trials(out, seconds)))
     elif step == "table":
         lines = [json.loads(line) for line in out.read_text().splitlines()]
         print("\n".join(table(lines, rest[0], work.processor)))

@@ -218,7 +218,10 @@ def test_two_rules_that_do_not_fit_are_refused_by_name(local: str, server: str, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--algorithm", "moon+"], "moon has nothing after the plus; name a server rule, a term or a phase there"),
+        (
+            ["--algorithm", "moon+"],
+            "moon+ needs a server rule, a term or a phase behind it (--server), got nothing",
+        ),
         (["--algorithm", "fednova+median"], "fednova+median names two aggregators, fednova and median"),
         (["--algorithm", "fedadam+yogi"], "fedadam+yogi names two server optimisers, fedadam and yogi"),
         (["--algorithm", "fedavg+fednova+median"], "names two aggregators, fednova and median"),

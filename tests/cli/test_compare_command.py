@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from user_rows import people, write_csv
 
 from moonfed.core.errors import UserError
-from moonfed.experiments.every_method import every_method, shortened
+from moonfed.experiments.every_method import every_method, shorten
 from moonfed.training.registry import ALGORITHMS
 
 
@@ -160,7 +160,7 @@ def test_compare_all_runs_every_method_that_fits_once_and_says_which_does_not(pl
         accuracies = [entry["accuracy"]["mean"] for entry in here]
         assert accuracies == sorted(accuracies, reverse=True), "the best first"
     assert "--all leaves fedbn out: its parties keep their norm layers, and mlp has none" in answer.err
-    assert "--all uses --seeds 0 unless they are given" in answer.err
+    assert "--all sets --seeds 0; give other values to change that" in answer.err
     assert {folder.name for folder in (place / "runs").glob("*/*/*")} == {"seed-0"}
     assert "--all is every method, got moon as well" in refuse(place, "compare", "moon", "--all")
     Path("some.toml").write_text('[compare]\nmethods = ["moon"]\n')
@@ -171,11 +171,11 @@ def test_compare_all_runs_every_method_that_fits_once_and_says_which_does_not(pl
 
 
 def test_compare_all_is_short_where_nothing_else_is_given() -> None:
-    assert shortened({}) == ({"train": {"rounds": 15, "epochs": 5}}, "--rounds 15 --epochs 5")
+    assert shorten({}) == ({"train": {"rounds": 15, "epochs": 5}}, "--rounds 15 --epochs 5")
     given = {"train": {"rounds": 20, "epochs": 10}}
-    assert shortened(given) == (given, "")
+    assert shorten(given) == (given, "")
     own = {"data": {"path": "people.csv"}}
-    assert shortened(own) == (own | {"train": {"rounds": 15}}, "--rounds 15"), "a table has epochs of its own"
+    assert shorten(own) == (own | {"train": {"rounds": 15}}, "--rounds 15"), "a table has epochs of its own"
 
 
 def test_many_methods_on_a_table_with_parties_fit_into_80_columns(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

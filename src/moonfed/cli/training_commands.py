@@ -44,12 +44,12 @@ def compare(
     ] = None,
     every: Annotated[
         bool,
-        typer.Option("--all", help="every method that fits data and network: one seed and few rounds, unless given"),
+        typer.Option("--all", help="every method that fits data and network; one seed and few rounds unless given"),
     ] = False,
 ) -> None:
     """Train several methods over several seeds and print one table: moonfed compare moon fedavg --seeds 0,1,2."""
     from moonfed.experiments.compare import compare_options, plan_comparison
-    from moonfed.experiments.every_method import every_method, shortened
+    from moonfed.experiments.every_method import every_method, shorten
 
     seeds = several.seeds
     table, left_out = given.pop("compare", {}), dict[str, str]()
@@ -57,12 +57,12 @@ def compare(
         if methods or "methods" in table:
             also = " ".join(methods) if methods else "methods in the table [compare]"
             raise UserError(f"--all is every method, got {also} as well; use one or the other")
-        given, flags = shortened(given)
+        given, flags = shorten(given)
         methods, left_out = every_method(given)
         if seeds is None and "seeds" not in table:
             seeds, flags = "0", f"{flags} --seeds 0".strip()
         if flags:
-            typer.echo(f"--all uses {flags} unless they are given", err=True)
+            typer.echo(f"--all sets {flags}; give other values to change that", err=True)
     chosen = compare_options(methods or [], seeds, table, several.holdout_seeds)
     folder, plan = plan_comparison(chosen.methods, chosen.seeds, given, several.out, chosen.holdout_seeds)
     for name, why in left_out.items():

@@ -8,16 +8,16 @@ from moonfed.training.resolve import resolve
 from moonfed.training.setup import nothing_private, set_up
 from moonfed.training.trial import RunContext, new_trial
 
-SURVEY = {"rounds": 15, "epochs": 5}  # all methods on the digits take some minutes of two cores
+FIRST_LOOK = {"rounds": 15, "epochs": 5}  # instead of the defaults, with which all methods take long
 
 
-def shortened(values: Values) -> tuple[Values, str]:
-    """Shorten what is left at its default, so that all methods take minutes; return the flags that say the same.
+def shorten(values: Values) -> tuple[Values, str]:
+    """Set the rounds and epochs of a first look unless they are given; return the settings, and the flags set.
 
     The user's own data keeps the epochs that fit it (training/data_defaults.py).
     """
     train, own_data = values.get("train", {}), values.get("data", {}).get("path") is not None
-    short = {key: n for key, n in SURVEY.items() if key not in train and not (own_data and key == "epochs")}
+    short = {key: n for key, n in FIRST_LOOK.items() if key not in train and not (own_data and key == "epochs")}
     return values | {"train": train | short}, " ".join(f"--{key} {n}" for key, n in short.items())
 
 

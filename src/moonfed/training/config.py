@@ -125,7 +125,10 @@ def _split_name(algorithm: AlgorithmSettings) -> AlgorithmSettings:
     """Read moon+fednova+adam as moon with fednova+adam at the server, and --server as if it stood behind a plus."""
     name, plus, after = algorithm.name.partition("+")
     if (plus and not after) or algorithm.server == "":
-        raise UserError(f"{name} has nothing after the plus; name a server rule, a term or a phase there, or omit it")
+        raise UserError(
+            f"{name}+ needs a server rule, a term or a phase behind it (--server), got nothing; "
+            "add one, or omit the plus"
+        )
     parts = [part for part in (after, algorithm.server) if part]
     server = ordered_parts("+".join(parts)) if parts else algorithm.server
     return algorithm.model_copy(update={"name": name, "server": server})

@@ -62,7 +62,7 @@ def convolution_backward(
 def sum_per_channel(grad: Tensor) -> Tensor:
     """Sum images to one number per channel, in two steps.
 
-    In one step, MOON's step was compiled to a kernel of 145 us on an H200 (torch 2.11), FedAvg's to one of 11 us.
+    In one step, it was compiled to a kernel of 11 us or of 145 us on an H200 (torch 2.11), depending on the loss.
     """
     return grad.sum((2, 3)).sum(0)
 
