@@ -76,6 +76,14 @@ def test_a_class_whose_rows_are_all_equal_has_no_covariance_and_its_samples_are_
     assert torch.equal(samples, z[:5].double())
 
 
+def test_a_class_with_a_single_row_has_no_covariance_and_needs_no_special_case():
+    z, y = torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 0.0, 1.0], [2.0, 1.0, 2.0, 1.0]]), torch.tensor([2, 0, 0])
+    mean, covariance = moments(summed(z, y))
+    assert torch.equal(mean[2], z[0].double())
+    assert not covariance[2].any()
+    assert covariance[0].any()
+
+
 def test_samples_have_the_moments_they_are_drawn_from_also_where_the_covariance_is_singular():
     z = torch.cat([torch.from_numpy(generator(2, "z").normal(size=(2, WIDTH)) * 3), torch.ones(1, WIDTH)])
     total = ClassMoments().map(outputs(z, 1), torch.zeros(3, dtype=torch.int64))  # 3 rows in 4 dimensions: rank 2

@@ -38,6 +38,12 @@ def test_feddyn_reaches_the_optimum_of_unequal_parties_where_fedavg_does_not(eng
     assert distance(trial) < 1e-6 < 1e-2 < distance(plain)
 
 
+def test_feddyn_with_a_small_alpha_is_exact_in_the_end():
+    rules = DynamicQuadratic(dynamic=0.1), FedDynAggregator()
+    trial, _ = federation(*rules, 600, optimizer=FedDynOptimizer(), momentum=0.0, epochs=3, lr=0.2)
+    assert distance(trial) < 1e-12
+
+
 def test_where_feddyn_stops_each_partys_gradient_is_its_drift_and_the_drifts_cancel():
     """grad f_i = -a_i h_i with a_i = alpha n / (N n_i), so that the sum of n_i grad f_i is 0 where that of h_i is."""
     rules = DynamicQuadratic(dynamic=1.0), FedDynAggregator()
@@ -176,7 +182,7 @@ def test_the_direction_is_the_mean_of_the_gradients_that_were_applied():
     """Moves of 2 and -1 at rates times steps of 0.5 and 1, shares 1 and 3: -(1 * 2 / 0.5 - 3 * 1) / 4 = -0.25."""
     rule, total = FedCMAggregator(), {}
     for move, rate, share in ((2.0, 0.5, 1.0), (-1.0, 1.0, 3.0)):
-        upload = Upload({"w": torch.tensor([move])}, {}, {"rate": torch.tensor(rate)}, 1, 1.0)
+        upload = Upload({"w": torch.tensor([move])}, {}, {}, 2, 2.0, lr=rate / 2)
         part = rule.contribute(upload, PartyInfo(0, 1, (1,)), share)
         total = add(total, part) if total else part
     update = rule.update(State(Snapshot({"w": torch.zeros(1)}, {}), {}, {}), total, Population(2, 4))
@@ -185,9 +191,10 @@ def test_the_direction_is_the_mean_of_the_gradients_that_were_applied():
 
 
 def test_engines_agree_on_fedcm_and_feddyn(float64):
-    for name in ("fedcm", "feddyn", "fedacg"):
-        one, two = (run_one(settings(name), engine).state for engine in ("sequential", "stacked"))
-        assert gap(one.model, two.model) < 1e-9
+    for name in ("fedcm", "feddyn", "feddyn:mean", "fedacg"):
+        word = {"algorithm__tested_model": "mean"} if ":" in name else {}
+        one, two = (run_one(settings(name.split(":")[0], **word), engine) for engine in ("sequential", "stacked"))
+        assert gap(one.current_model, two.current_model) < 1e-9
 
 
 def test_fedacg_without_momentum_is_fedprox_with_twice_the_weight(float64):

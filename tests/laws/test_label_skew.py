@@ -289,3 +289,5 @@ def test_decorrelation_is_the_mean_squared_correlation_of_projections_times_rows
     ctx = step_context({"w": z[0, 0]}, class_counts=(1,) * 4)
     found = FedDecorrLocal(beta=0.3).loss(out, torch.zeros(9, dtype=torch.int64), ctx)["decorrelation"]
     assert float(found) == pytest.approx(0.3 * 8**2 / 9 * float(pairs.mean()), rel=1e-6)
+    printed = float(pairs.sum()) / 4**2  # the paper's mean over d x d entries
+    assert float(found) == pytest.approx(0.3 * 8**2 / 9 * 4 / 3 * printed, rel=1e-6)

@@ -84,6 +84,15 @@ def test_with_a_large_tau_an_adaptive_server_is_momentum_at_the_server_and_witho
     assert gap(plain, run_one(settings(name, algorithm__server_beta1=0.0, **tau)).state.model) < 1e-7
 
 
+@pytest.mark.parametrize("kind", [AdamOptimizer, YogiOptimizer])
+@pytest.mark.parametrize("tau", [1e3, 1e6])
+def test_the_distance_to_fedavg_is_about_the_root_of_the_squares_over_tau(kind, tau):
+    """One step with rate tau moves by d tau / (sqrt(v) + tau), v = (1 - b2) d^2: short of d by sqrt(v) / tau."""
+    (moved,) = walk(kind(server_lr=tau, server_beta1=0.0, server_beta2=0.75, server_tau=tau), (4.0, -0.5))
+    short = [1 - float(step) / d for step, d in zip(moved, (4.0, -0.5), strict=True)]
+    assert short == pytest.approx([math.sqrt(0.25) * 4.0 / tau, math.sqrt(0.25) * 0.5 / tau], rel=1e-2)
+
+
 def extrapolated(*deltas, eps=1e-12, shares=()):
     """The update of FedExP."""
     rule, info = FedExPAggregator(eps=eps), PartyInfo(0, 1, (1,))

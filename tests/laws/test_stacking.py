@@ -18,13 +18,17 @@ from moonfed.engines import EngineOptions
 from moonfed.engines.stacked import graph_cache
 from moonfed.engines.stacked.stacked_engine import Stacked, is_reusable, shape_of
 from moonfed.models import EncoderSpec
+from moonfed.training.registry import ALGORITHMS
 from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import new_trial
 
 
+STACKED = [name for name, preset in ALGORITHMS.items() if not preset.pooled]  # one party alone is no stack
+
+
 @pytest.mark.parametrize("lanes", [1, 2, 3])
-@pytest.mark.parametrize("name", ["moon", "scaffold", "fednova", "solo"])
+@pytest.mark.parametrize("name", ["moon", "scaffold", "fednova", "solo", "fedrep", "fedsam", "ditto"])
 def test_few_lanes_give_what_many_give_although_parties_pause_during_their_round(float64, name, lanes):
     config = settings(name, train__rounds=2, train__epochs=3, data__parties=5)
     few = run_with(config, lambda nets, data: Stacked(nets, data, EngineOptions(lanes=lanes)))
@@ -34,7 +38,7 @@ def test_few_lanes_give_what_many_give_although_parties_pause_during_their_round
 
 @pytest.mark.parametrize(
     ("name", "optimizer"),
-    [("moon", "sgd"), ("scaffold", "sgd"), ("fedavg", "sgd"), ("moon", "adamw"), ("solo", "adamw")],
+    [(name, "sgd") for name in (*STACKED, "fedntd+moon")] + [("moon", "adamw"), ("solo", "adamw")],
 )
 def test_a_traced_step_gives_the_same_bits(name, optimizer, monkeypatch):
     config = settings(name, model__model="cnn", train__rounds=2, train__epochs=4, train__optimizer=optimizer)

@@ -21,10 +21,8 @@ from moonfed.core.types import (
     State,
     StepContext,
     Tensors,
-    Trained,
     Update,
     Upload,
-    as_tensor,
     as_tensors,
 )
 
@@ -34,7 +32,6 @@ class FedCMLocal(LocalRule):
     """Cross-entropy with steps towards the mean of its own gradient and the last round's direction."""
 
     needs = frozenset({"direction"})
-    gives = frozenset({"rate"})
     needs_sgd = "its direction is the mean gradient of SGD's steps"
     own_part: float = setting(0.1, "alpha, the party's own part of a step; 1 is FedAvg", gt=0, le=1)
 
@@ -42,22 +39,19 @@ class FedCMLocal(LocalRule):
         direction = as_tensors(ctx.state.sent, "direction")
         return add(scale(grads, self.own_part), scale(direction, 1 - self.own_part))
 
-    def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
-        return {"rate": ctx.optim.lr * trained.effective_steps}, ctx.memory
-
 
 @dataclass(frozen=True)
 class FedCMAggregator(Aggregator):
     """FedAvg's mean of models, and the mean gradient that the cohort applied, to be sent."""
 
-    needs = frozenset({"rate"})
     gives = frozenset({"direction"})
 
     def init(self, model: Snapshot, init_model: InitModel, population: Population) -> Slots:
         return {"direction": zeros_like(model.weights)}
 
     def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:
-        applied = scale(upload.delta, -share / as_tensor(upload.slots, "rate"))
+        work = upload.lr * upload.effective_steps
+        applied = {k: v * -share / work for k, v in upload.delta.items()}
         return super().contribute(upload, info, share) | prefixed("direction", applied)
 
     def update(self, state: State, total: Tensors, population: Population) -> Update | None:

@@ -113,6 +113,7 @@ class Upload(NamedTuple):
     slots: Slots
     steps: int
     effective_steps: float
+    lr: float = 1.0  # of the party's steps; between real sites it is not sent, the coordinator knows it
 
     @property
     def tensors(self) -> tuple[Tensors, Tensors, Slots]:

@@ -214,11 +214,11 @@ def conclude(job: Job, carry: Carry, fixed: Fixed, losses: Tensors, gamma: float
         memory = memory | {PRIVATE: private_part(carry.model, job.private)}
     public = public_part(carry.model, job.private)
     delta = {k: w - fixed.state.model.weights[k] for k, w in public.weights.items()}
-    return JobResult(Upload(delta, public.buffers, slots, steps, effective), memory, losses, gamma)
+    return JobResult(Upload(delta, public.buffers, slots, steps, effective, job.lr), memory, losses, gamma)
 
 
 def effective_steps_of(steps: int, momentum: float) -> float:
-    """Sum the coefficients with which our SGD applies its gradients: FedNova's a_i."""
+    """Sum the coefficients with which our SGD applies its gradients: the effective steps a_i."""
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 

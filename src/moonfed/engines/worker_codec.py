@@ -21,7 +21,8 @@ def encode_results(results: dict[int, JobResult]) -> bytes:
     for place, result in results.items():
         flat = _flatten(result)
         tensors = [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in flat.items()]
-        numbers = {"steps": result.upload.steps, "effective_steps": result.upload.effective_steps}
+        upload = result.upload
+        numbers = {"steps": upload.steps, "effective_steps": upload.effective_steps, "lr": upload.lr}
         heads.append({"place": place, "tensors": tensors, "gamma": result.gamma, "seconds": result.seconds} | numbers)
         bodies += [t.contiguous().numpy().tobytes() for t in flat.values()]
     head = json.dumps(heads).encode()
@@ -52,7 +53,7 @@ def _flatten(result: JobResult) -> Tensors:
 
 def _rebuild(flat: Tensors, head: dict[str, Any]) -> JobResult:
     slots, memory = unpack(under("slots", flat)), unpack(under("memory", flat))
-    numbers = head["steps"], head["effective_steps"]
+    numbers = head["steps"], head["effective_steps"], head["lr"]
     upload = Upload(under("delta", flat), under("buffers", flat), slots, *numbers)
     return JobResult(upload, memory, under("losses", flat), head["gamma"], head["seconds"])
 

@@ -35,6 +35,7 @@ from moonfed.federation.protocol.request import OWN_TEST, QUERY, TRAIN, Envelope
 from moonfed.federation.protocol.signing import Claim, Numbers, digest
 from moonfed.training.cohort import Cohort, Participant
 from moonfed.training.evaluate import Score, ScoreQuery, score_of
+from moonfed.training.lr_schedule import round_lr
 from moonfed.training.network import build
 from moonfed.training.trial import Trial
 
@@ -179,9 +180,10 @@ class RemoteRunner:
             for site, who in participants.items()
         }
         results: dict[str, JobResult] = {}
+        lr = round_lr(trial.config.train, trial.round)
 
         def accept(site: str, envelope: Envelope) -> None:
-            results[site] = self._read_result(validator, site, envelope, loss_names)
+            results[site] = self._read_result(validator, site, envelope, loss_names, lr)
 
         self.exchange.run(envelopes, accept, lambda: len(results) >= needed)
         if self.settings.norm:
@@ -194,11 +196,11 @@ class RemoteRunner:
         return request_envelope(self.key, request, state)
 
     def _read_result(
-        self, validator: UpdateValidator, site: str, envelope: Envelope, loss_names: frozenset[str]
+        self, validator: UpdateValidator, site: str, envelope: Envelope, loss_names: frozenset[str], lr: float
     ) -> JobResult:
         """Validate a reply and turn it into a result; the mean of a loss stands for each of its steps."""
         claim, numbers, signature = read_reply(envelope)
-        upload = validator.validate(Reply(site, claim, numbers, envelope.tensors, signature))
+        upload = validator.validate(Reply(site, claim, numbers, envelope.tensors, signature))._replace(lr=lr)
         self.exchange.observe_process(site, numbers)
         means = {k.removeprefix(LOSS): float(v) for k, v in numbers.items() if k.startswith(LOSS)}
         if set(means) != loss_names:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import secrets
 import time
 from typing import NamedTuple
@@ -236,4 +237,5 @@ def _numbers(result: JobResult, rows: int) -> dict[str, int | float]:
     upload = result.upload
     work = {STEPS: upload.steps, EFFECTIVE_STEPS: float(upload.effective_steps), ROWS: rows}
     losses = {f"loss/{name}": float(steps.double().mean()) for name, steps in result.losses.items()}
-    return work | losses | ({} if result.gamma is None else {"gamma": result.gamma})
+    measured = result.gamma is not None and math.isfinite(result.gamma)  # no quotient of two zeros
+    return work | losses | ({"gamma": float(result.gamma or 0.0)} if measured else {})
