@@ -23,7 +23,6 @@ from moonfed.training.resolve import resolve
 from moonfed.training.runner import make_jobs
 from moonfed.training.trial import new_trial
 
-
 STACKED = [name for name, preset in ALGORITHMS.items() if not preset.pooled]  # one party alone is no stack
 
 
