@@ -136,10 +136,12 @@ def test_a_grid_of_pulls_runs_as_one_stack(float64):
 
 
 def test_a_companion_shares_batches_state_and_memory_and_slots_of_both_are_refused():
-    context, (trial,) = ready(settings("ditto"))
+    context, (trial,) = ready(settings("ditto", run__gamma=True))
     job = make_jobs(trial, context)[0]
     beside = companion_job(job)
     assert beside is not None
+    assert job.probe is not None
+    assert beside.probe is None, "gamma is that of the model which is uploaded"
     assert isinstance(beside.local, DittoPersonalLocal)
     assert all(getattr(beside, k) is getattr(job, k) for k in ("plan", "state", "memory"))
     assert companion_job(beside) is None

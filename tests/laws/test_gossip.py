@@ -114,6 +114,17 @@ def test_a_round_records_the_mean_the_worst_the_consensus_and_the_distance():
     assert not {"worst_accuracy", "consensus_accuracy", "consensus_distance"} & set(plain[-1])
 
 
+def test_with_personal_models_the_worst_party_and_the_distance_of_what_travels_are_recorded():
+    (trial,), (rows,) = trained(settings("fedper", algorithm__topology="ring", data__parties=5, train__lr=0.2))
+    last, shared = rows[-1], trial.shared_model.weights
+    assert last["worst_accuracy"] == min(last["accuracy_by_party"])
+    models = trial.algorithm.aggregator.party_models(trial.state).values()
+    away = [float(norm({k: model.weights[k] - w for k, w in shared.items()})) for model in models]
+    assert last["consensus_distance"] == pytest.approx(math.sqrt(sum(d**2 for d in away) / 5))
+    assert last["consensus_distance"] > 0
+    assert "consensus_accuracy" not in last, "no model of all parties is complete"
+
+
 @pytest.mark.parametrize(("topology", "copies"), [("ring", 10), ("complete", 20), ("0-1 1-2", 4)])
 def test_every_edge_carries_a_model_in_both_directions(topology, copies):
     config = settings("fedavg", algorithm__topology=topology, data__parties=5, train__rounds=1)

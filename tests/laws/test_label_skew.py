@@ -242,6 +242,13 @@ def test_vacant_classes_are_distilled_among_themselves():
     assert found["distillation"] == pytest.approx(math.log(2) - math.log(3) / 2)
 
 
+def test_the_distillation_of_vacant_classes_is_a_mean_over_the_rows_of_a_batch():
+    """As above, and a second row that agrees with the global model."""
+    scores, teacher = rows((8.0, math.log(3), 0.0), (2.0, 5.0, 5.0)), rows((1.0, 0.0, 0.0), (4.0, 1.0, 1.0))
+    found = parts(FedVLSLocal(distillation=1.0), scores, [0, 0], (4, 0, 0), teacher)
+    assert found["distillation"] == pytest.approx((math.log(2) - math.log(3) / 2) / 2)
+
+
 def test_suppression_is_the_formula_of_the_authors_code():
     """Two rows of classes 0 and 1, counts (1, 1): pi = 1/2, so the exponent is logit + ln 2 - ln 2 = logit."""
     found = parts(FedVLSLocal(suppression=1.0), rows((3.0, 1.0), (2.0, 5.0)), [0, 1], (1, 1))["suppression"]
@@ -270,6 +277,9 @@ def test_two_equal_dimensions_correlate_fully_and_scale_and_shift_do_not_matter(
     assert float(correlation(twice)) == pytest.approx(7**2 / 8, rel=1e-6)
     assert float(correlation(twice * torch.tensor([3.0, -0.5]) + 4)) == pytest.approx(7**2 / 8, rel=1e-6)
     assert float(correlation(x[:1].expand(1, 2))) == 0.0, "one row has no correlation"
+    narrow = x[:, :1].clone().requires_grad_()
+    assert float(correlation(narrow).detach()) == 0.0, "one dimension has none either"
+    assert torch.autograd.grad(correlation(narrow), narrow)[0].abs().sum() == 0.0
 
 
 def test_a_dimension_that_is_the_same_in_every_row_correlates_with_nothing():

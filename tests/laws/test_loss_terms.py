@@ -17,7 +17,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.loss_terms import RuleWithTerm, with_term
 from moonfed.core.rules import LocalRule
 from moonfed.core.tree import tree_map
-from moonfed.core.types import Outputs, Snapshot
+from moonfed.core.types import Outputs, Slots, Snapshot, State
 from moonfed.training.config import make_config
 from moonfed.training.registry import ALGORITHMS, preset_of
 from moonfed.training.resolve import resolve
@@ -117,6 +117,17 @@ def test_a_model_that_both_rules_read_is_one_anchor():
     other = with_term(Elsewhere, MoonLocal, "moon")()
     with pytest.raises(TypeError, match="both use the name global"):
         other.anchors(job.state, job.memory)
+
+
+def test_the_base_rule_decides_where_training_starts_from_its_own_memory():
+    class FromZero(LocalRule):
+        def start(self, state, memory):
+            assert set(memory) == {"own"}
+            return tree_map(torch.zeros_like, state.model)
+
+    state = State(Snapshot({"w": torch.ones(2)}, {}), {}, {})
+    memory: Slots = {"own": torch.ones(()), "moon.count": torch.ones(())}
+    assert with_term(FromZero, MoonLocal, "moon")().start(state, memory).weights["w"].tolist() == [0.0, 0.0]
 
 
 def test_every_hook_of_a_local_rule_reaches_the_base_rule():

@@ -24,6 +24,8 @@ HALF = [*QUICK, "--fraction", "0.5"]
 RUNS = {
     "moon": ["run", *HALF, "--rounds", "5", "--algorithm", "moon"],
     "scaffold": ["run", *HALF, "--rounds", "5", "--algorithm", "scaffold"],
+    "server": ["run", *HALF, "--rounds", "5", "--algorithm", "moon+fednova+yogi"],
+    "graph": ["run", *HALF, "--rounds", "5", "--topology", "random:2", "--topology-changes", "every-round"],
     "compare": ["compare", "moon", "fedavg", "--seeds", "0-2", *HALF, "--rounds", "4"],
 }
 KILLS = 9  # of each

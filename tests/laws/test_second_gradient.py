@@ -75,14 +75,16 @@ def test_on_a_quadratic_the_gradient_at_the_second_point_is_longer_by_rho():
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
-def test_the_statistics_of_batchnorm_are_those_of_the_first_pass_alone(engine):
+def test_the_statistics_of_batchnorm_and_the_loss_are_those_of_the_first_pass_alone(engine):
     """After one step they are FedAvg's to the bit, far as the second point is; the weights are not."""
     context, (trial,) = ready(settings("fedavg", model__norm="batch"), engine)
     jobs = [replace(j, plan=type(j.plan)(*(part[:1] for part in j.plan))) for j in make_jobs(trial, context)]
-    plain, sharp = (
-        [done.upload for done in context.engine.run_cohort([replace(job, local=rule) for job in jobs])]
+    plain_results, sharp_results = (
+        context.engine.run_cohort([replace(job, local=rule) for job in jobs])
         for rule in (LocalRule(), FedSAMLocal(rho=2.0))
     )
+    plain, sharp = ([done.upload for done in results] for results in (plain_results, sharp_results))
+    assert same_bits(*([done.losses for done in found] for found in (plain_results, sharp_results))), "of the first"
     assert same_bits([upload.buffers for upload in plain], [upload.buffers for upload in sharp])
     assert gap([upload.delta for upload in plain], [upload.delta for upload in sharp]) > 1e-4
 

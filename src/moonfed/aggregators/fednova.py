@@ -13,6 +13,7 @@ from moonfed.core.types import PartyInfo, Population, State, Tensors, Update, Up
 class FedNovaAggregator(Aggregator):
     """Update (sum_i p_i a_i) (sum_i p_i delta_i / a_i), a_i the party's sum of gradient coefficients."""
 
+    divides_by_steps = True
     needs_sgd = "it divides updates by the number of gradients that SGD's steps apply"
 
     def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:

@@ -22,6 +22,7 @@ class FedRepLocal(LocalRule):
 
     private = frozenset({"head"})
     own_rows = True
+    trains_in_turns = True
     needs_sgd = "AdamW would count the steps in which a part was fixed"
     head_part: float = setting(0.9, "part of a round's steps that train the output layer", ge=0, le=1)
 

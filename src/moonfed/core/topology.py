@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from moonfed.core.errors import UserError
 from moonfed.core.seeds import generator
+from moonfed.core.wording import counted
 
 Edges = frozenset[tuple[int, int]]  # each edge once, the smaller number first
 
@@ -107,8 +108,8 @@ def _torus(parties: int) -> Edges:
     rows = next(side for side in range(math.isqrt(parties), 0, -1) if parties % side == 0)
     if rows == 1:
         raise UserError(
-            f"a torus needs rows and columns, {parties} parties make one row; use --topology ring, or another number "
-            f"of parties, for example {max(4, parties + 1)}"
+            f"a torus needs rows and columns, {counted(parties, 'party makes', 'parties make')} one row; use "
+            f"--topology ring, or another number of parties, for example {max(4, parties + 1)}"
         )
     columns = parties // rows
     cells = [(row, column) for row in range(rows) for column in range(columns)]

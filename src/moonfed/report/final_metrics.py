@@ -8,6 +8,7 @@ from moonfed.report.trial_cost import traffic_cells
 from moonfed.storage.run_record import TrialSeeds
 from moonfed.training.evaluation_rows import judged_on_own_rows
 from moonfed.training.metrics import METRIC_NAMES
+from moonfed.training.registry import preset_of
 
 
 def metrics_table(setting: Setting, kind: str = "method", with_traffic: bool = False) -> Table | None:
@@ -36,6 +37,8 @@ def metrics_table(setting: Setting, kind: str = "method", with_traffic: bool = F
     columns = [kind, *(METRIC_NAMES[name] for name in known)]
     if traffic:
         columns, note = [*columns, "MB in all"], f"{note} MB are up and down, all parties and rounds of a trial."
+        if any(preset_of(r.config.algorithm.name, r.config.algorithm.server).phases for r in records):
+            note += " A phase asks all parties at every evaluated round; evaluate_every makes that rarer."
     return Table("metrics", "", columns, rows, note=note)
 
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from moonfed.core.algorithm import Preset
 from moonfed.core.rules import setting
-from moonfed.server_optimizers.adam import AdamOptimizer
+from moonfed.server_optimizers.adam import AdaptiveOptimizer
 
 
 @dataclass(frozen=True)
-class AdagradOptimizer(AdamOptimizer):
-    """Adam with the sum of squares in place of their mean."""
+class AdagradOptimizer(AdaptiveOptimizer):
+    """The root is that of the sum of their squares."""
 
     server_beta1: float = setting(0.0, "b1, decay of the mean of past updates", ge=0, lt=1)
 

@@ -1,7 +1,7 @@
 """How good a model is on the rows it is evaluated on: the test rows, or rows held out of training."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from moonfed.core.algorithm import sends_own_models
 from moonfed.core.phase import Query
+from moonfed.core.private_tensors import public_part
 from moonfed.core.tree import add, norm, numbers, sub
 from moonfed.core.types import Outputs, PartyInfo, Snapshot, Tensors, Upload
 from moonfed.data.dataset import Dataset
@@ -118,7 +119,9 @@ def evaluate_round(
     if not trial.is_evaluated:
         return {"accuracy": None, "test_loss": None}, {}
     if trial.algorithm.personal:
-        return over_parties(trial, personal) | beside_personal(trial, context), personal
+        found = over_parties(trial, personal)
+        apart = apart_on_graph(trial, found["accuracy_by_party"])
+        return found | apart | beside_personal(trial, context), personal
     scores = score_models(trial, context, {0: trial.current_model}, keep_logits=trial.is_last)
     score = scores[0]
     record: dict[str, Any] = {
@@ -150,17 +153,29 @@ def over_consensus(trial: Trial, context: RunContext, consensus: Score) -> dict[
     """Score the parties' models where each is sent its own: their mean, the worst, and how far they are apart.
 
     Accuracy and test loss become means over the parties' models; consensus is the score of the mean model, which is
-    the one that is kept. The distance is the root of the mean over parties of ||x_i - mean||^2, over all weights.
+    the one that is kept.
     """
     aggregator, mine = trial.algorithm.aggregator, trial.state.model
     if not sends_own_models(type(aggregator)):
         return {}
     models = aggregator.party_models(trial.state) or {info.party: mine for info in trial.spec.infos}  # before any mixed
     scores = score_models(trial, context, models, keep_logits=False)
-    away = [float(norm(sub(model.weights, mine.weights))) for model in models.values()]
-    return over_parties(trial, scores) | {
-        "worst_accuracy": min(score.accuracy for score in scores.values()),
-        "consensus_accuracy": consensus.accuracy,
+    found = over_parties(trial, scores)
+    return found | apart_on_graph(trial, found["accuracy_by_party"]) | {"consensus_accuracy": consensus.accuracy}
+
+
+def apart_on_graph(trial: Trial, accuracies: Sequence[float | None]) -> dict[str, float]:
+    """Say how far the parties of a graph are apart: the worst accuracy, and the distance of what they exchange.
+
+    The distance is the root of the mean over parties of ||x_i - mean||^2, over all weights that travel.
+    """
+    if not sends_own_models(type(trial.algorithm.aggregator)):
+        return {}
+    models = trial.algorithm.aggregator.party_models(trial.state).values()
+    public, mine = [public_part(model, trial.spec.private) for model in models], trial.shared_model
+    away = [float(norm(sub(model.weights, mine.weights))) for model in public] or [0.0]  # before any mixed
+    return {
+        "worst_accuracy": min(accuracy for accuracy in accuracies if accuracy is not None),
         "consensus_distance": statistics.fmean(distance**2 for distance in away) ** 0.5,
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from moonfed.core.errors import UserError
+from moonfed.core.errors import UserError, nearest
 from moonfed.core.files import short
 from moonfed.core.regular_file import regular_size
 from moonfed.core.topology import (
@@ -44,10 +44,10 @@ def read_edges(path: Path, parties: int, names: tuple[str, ...] = ()) -> Edges:
             raise UserError(f"{path} has {size:,} bytes, a file of edges has at most {MAX_FILE_BYTES:,}")
         lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines(), strict=True))
     except OSError as error:
-        raise UserError(
-            f"algorithm.{SETTING} needs {GRAPH_KINDS}, got {str(path)!r}, which cannot be read: {short(error)}; set it "
-            f"with --{SETTING}"
-        ) from None
+        near = nearest(str(path), ("ring", "torus", "complete"))
+        advice = f"did you mean {near}?" if near else f"set it with --{SETTING}"
+        got = f"got {str(path)!r}, which cannot be read: {short(error)}"
+        raise UserError(f"algorithm.{SETTING} needs {GRAPH_KINDS}, {got}; {advice}") from None
     except (ValueError, csv.Error) as error:
         raise UserError(f"{path} is not a CSV file of edges: {short(error)}; write two parties per line") from None
     pairs = [
