@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Attempt, moonfed, refused
+from commands import Attempt, moonfed
 from federations import assert_nothing_runs, weights
 from in_process import InProcessTransport, capture, log_of, recording
 from user_rows import people, write_csv
@@ -231,63 +231,6 @@ def test_a_site_with_rows_of_another_kind_and_one_with_a_share_are_rejected(tmp_
     said = world.error()
     assert "a cannot take part: its rows are of the kind numbers, this run needs table" in said
     assert "c cannot take part: this run needs a site's own rows" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("--topology", "torus"), "a torus needs rows and columns, 3 parties make one row"),
-        (("--topology", "gone.csv"), "which cannot be read"),
-        (("--algorithm", "fedma", "--norm", "group"), "fedma needs a network that is a chain of layers"),
-    ],
-)
-def test_what_does_not_fit_a_federation_on_one_machine_is_refused_before_anything_is_written(
-    place: Path, words: tuple[str, ...], line: str
-):
-    assert line in refused(moonfed("federate", "--sites", "3", *words, "--out", "run"))
-    assert not list(place.iterdir())
-
-
-def test_rows_are_checked_when_a_site_is_made(place: Path):
-    home = make_coordinator_folder(place / "coordinator", "127.0.0.1", 9443, 1)
-    where = ("--invitation", home.invitation, "--name", "north")
-    people(place / "rows.csv")
-    answer = moonfed("site", "init", place / "north", *where, "--data", "rows.csv", "--label", "kind")
-    assert answer.code == 0, answer
-    assert answer.out.startswith("rows.csv: 60 rows, 2 classes\n")
-    assert SiteFolder(place / "north").settings == SiteSettings("north", data=str(place / "rows.csv"), label="kind")
-    write_csv(place / "bad.csv", ["age", "kind"], [[1, "x"], [2, ""], [3, "y"]])
-    for words, line in (
-        (("--data", "rows.csv"), "needs --label COLUMN, the column of the class"),
-        (("--data", "bad.csv", "--label", "kind"), "bad.csv has a bad row of 3: bad.csv line 3 (kind is empty)"),
-        (("--data", "gone.csv"), "no file or folder"),
-        (("--data", "rows.csv", "--label", "kind", "--share", "0"), "either --data PATH, or --share N"),
-        (("--share", "0", "--label", "kind"), "are about a site's own rows; name them with --data"),
-    ):
-        assert line in refused(moonfed("site", "init", place / "south", *where, *words))
-        assert not (place / "south").exists()
-    skipping = ("--data", "bad.csv", "--label", "kind", "--skip-bad-rows")
-    assert moonfed("site", "init", place / "south", *where, *skipping).out.startswith("bad.csv: 2 rows, 2 classes\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("--validation", "0.2"), "--validation needs training rows, which a coordinator does not have"),
-        (("--model", "mine.py:Net"), "sites do not run code that is sent to them, so the encoder mine.py:Net"),
-        (("--partition", "iid"), "--partition iid splits one data set"),
-    ],
-)
-def test_options_that_a_federation_cannot_have_are_rejected(place: Path, words: tuple[str, str], line: str):
-    home = make_coordinator_folder(place / "coordinator", "127.0.0.1", free_port(), 1)
-    site = make_site_folder(
-        place / "north", home.invitation, SiteSettings("north", data=str(people(place / "rows.csv")))
-    )
-    home.admit("north", site.public_key_path)
-    settings = ("--data", "rows.csv", "--label", "kind", "--out", "run", *words)
-    assert line in refused(moonfed("federation", "start", home.path, *settings))
-    assert "moonfed site init --data" in refused(moonfed("federate", "--sites", "2", *settings))
-    assert not (place / "run").exists()
 
 
 def test_real_processes_with_their_own_rows_compute_what_one_table_gives(tmp_path: Path):

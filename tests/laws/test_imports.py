@@ -144,6 +144,8 @@ def test_files_and_functions_stay_small():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 assert lines <= 50, f"{name_of(path)}: {node.name} has {lines} lines"
+    for path in Path(__file__).parents[1].rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 300, path
 
 
 def test_transports_are_imported_where_they_belong_only():

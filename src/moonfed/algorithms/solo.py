@@ -45,7 +45,7 @@ class SoloAggregator(Aggregator):
     """A server that receives nothing and sends nothing."""
 
     needs = gives = frozenset({"nothing shared"})
-    updates = False
+    moves_model = False
 
     def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:
         return {}

@@ -30,8 +30,14 @@ class Algorithm:
                 f"{self.name} does not fit: a phase after training changes the global model, and every party has its "
                 f"own; {advice}"
             )
+        if why := self._misfit():
+            combined = "omit what stands after the plus (--server), or name another rule there"
+            advice = combined if "+" in self.name else "use rules that fit each other"
+            raise UserError(f"{self.name} does not fit: {why}; {advice}")
+
+    def _misfit(self) -> str:
+        """Return why the rules do not fit each other; empty if they do."""
         local, aggregator, optimizer = self.local, self.aggregator, self.server_optimizer
-        why = self._contradiction()
         for missing, what in (
             (local.needs - aggregator.gives, "local rule reads {}, which its aggregator does not send"),
             (aggregator.gives - local.needs, "aggregator sends {}, which its local rule does not read"),
@@ -46,18 +52,11 @@ class Algorithm:
             ),
         ):
             if missing:
-                why = f"its {what.format(', '.join(sorted(missing)))}"
-            if why:
-                combined = "omit what stands after the plus (--server), or name another rule there"
-                advice = combined if "+" in self.name else "use rules that fit each other"
-                raise UserError(f"{self.name} does not fit: {why}; {advice}")
-
-    def _contradiction(self) -> str:
-        """Say what one rule does that another cannot do with; empty if there is nothing."""
-        if self.local.trains_in_turns and self.aggregator.divides_by_steps:
-            return "its aggregator divides updates by all steps, and in some of them nothing that is uploaded moves"
-        if not self.aggregator.updates and type(self.server_optimizer) is not ServerOptimizer:
-            return "its server optimiser moves the global model, and its aggregator makes no update of it"
+                return f"its {what.format(', '.join(sorted(missing)))}"
+        if local.trains_in_turns and aggregator.divides_by_steps:
+            return "its aggregator divides updates by the number of steps, and some change nothing that is uploaded"
+        if not aggregator.moves_model and type(optimizer) is not ServerOptimizer:
+            return "its server optimiser moves the global model, and its aggregator computes no update of it"
         return ""
 
     def aggregate(

@@ -20,7 +20,8 @@ from moonfed.core.types import (
     Trained,
 )
 
-OF_BASE = ("needs_sgd", "private", "own_rows", "keeps_optimizer", "trains_in_turns")  # what a pair has of its base
+# class settings that a pair takes from its base rule
+FROM_BASE = ("needs_sgd", "private", "own_rows", "keeps_optimizer", "trains_in_turns")
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def with_term(base: type[LocalRule], term: type[TermRule], word: str) -> type[Ru
     names = {name: f"{word}_{name}" if name in own else name for name in settings_of(term)}
     declared = {**own, **{names[name]: f for name, f in settings_of(term).items()}}
     values: dict[str, Any] = {
-        **{name: getattr(base, name) for name in OF_BASE},
+        **{name: getattr(base, name) for name in FROM_BASE},
         **{name: getattr(base, name) | getattr(term, name) for name in ("needs", "gives")},
         **{"base_type": base, "term_type": term, "word": word, "term_fields": names},
         **{"__module__": base.__module__, "__doc__": f"{base.__name__} with the term of {term.__name__}."},

@@ -56,7 +56,7 @@ class LocalRule:
     private: ClassVar[frozenset[str]] = frozenset()  # roles of tensors that never leave the party: norm, head
     own_rows: ClassVar[bool] = False  # True: personal models are judged on rows like the party's own
     keeps_optimizer: ClassVar[bool] = False  # whether the optimiser's state stays in the party's memory over rounds
-    trains_in_turns: ClassVar[bool] = False  # True: in some steps nothing of what is uploaded moves
+    trains_in_turns: ClassVar[bool] = False  # True: some steps change nothing that is uploaded
 
     @property
     def float_settings(self) -> dict[str, float]:
@@ -122,8 +122,8 @@ class Aggregator:
     for_optimizer: ClassVar[frozenset[str]] = frozenset()  # what it computes for the server optimiser, which reads it
     chosen_by: ClassVar[str] = ""  # a setting that by itself chooses this aggregator: --topology
     linear: ClassVar[bool] = True  # whether the sum of the contributions suffices; if not, reduce sees every upload
-    divides_by_steps: ClassVar[bool] = False  # whether updates count by the work of all of a party's steps
-    updates: ClassVar[bool] = True  # False: the model at the server never moves
+    divides_by_steps: ClassVar[bool] = False  # whether it divides an update by the number of its steps
+    moves_model: ClassVar[bool] = True  # False: it computes no update of the global model
     reorders_units: ClassVar[bool] = False  # whether hidden units change places, which not every network allows
 
     def init(self, model: Snapshot, init_model: InitModel, population: Population) -> Slots:

@@ -19,9 +19,10 @@ from moonfed.core.wording import counted
 
 Edges = frozenset[tuple[int, int]]  # each edge once, the smaller number first
 
-GRAPH_NAMES = r"ring|torus|complete|random:\d{1,6}"
+NAMED_GRAPHS = ("ring", "torus", "complete")
+GRAPH_NAMES = "|".join((*NAMED_GRAPHS, r"random:\d{1,6}"))
 EDGE_LIST = r"\d{1,9}-\d{1,9}( +\d{1,9}-\d{1,9})*"  # "0-1 1-2": a file of edges in the settings of a run
-GRAPH_KINDS = "ring, torus, complete, random:K, a CSV file of edges or a list of them ('0-1 1-2')"
+GRAPH_KINDS = f"{', '.join(NAMED_GRAPHS)}, random:K, a CSV file of edges or a list of them ('0-1 1-2')"
 RANDOM_PREFIX = "random:"
 SWAPS_PER_EDGE = 10  # random changes of a regular graph before it is used
 

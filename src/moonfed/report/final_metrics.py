@@ -38,7 +38,7 @@ def metrics_table(setting: Setting, kind: str = "method", with_traffic: bool = F
     if traffic:
         columns, note = [*columns, "MB in all"], f"{note} MB are up and down, all parties and rounds of a trial."
         if any(preset_of(r.config.algorithm.name, r.config.algorithm.server).phases for r in records):
-            note += " A phase asks all parties at every evaluated round; evaluate_every makes that rarer."
+            note += " A phase asks all parties in every evaluated round: fewer with a larger --evaluate-every."
     return Table("metrics", "", columns, rows, note=note)
 
 

@@ -14,7 +14,7 @@ from moonfed.server_optimizers.adam import AdaptiveOptimizer
 
 @dataclass(frozen=True)
 class AdagradOptimizer(AdaptiveOptimizer):
-    """The root is that of the sum of their squares."""
+    """Divide by the root of the sum of squares."""
 
     server_beta1: float = setting(0.0, "b1, decay of the mean of past updates", ge=0, lt=1)
 

@@ -1,8 +1,8 @@
 """FedAdam (Reddi et al. 2021, algorithm 2): Adam at the server, on top of any local rule.
 
 With D the mean update: m <- b1 m + (1 - b1) D; v <- b2 v + (1 - b2) D^2; w <- w + lr m / (sqrt(v) + tau). As in
-the paper there is no bias correction (the authors' code has it). m and v begin at 0, in the paper v at tau^2 or
-more: so the first step of FedAdagrad is about lr in every entry. Buffers are averaged, not adapted.
+the paper there is no bias correction (the authors' code has it). m and v begin at 0 as in that code, in the paper v
+begins at tau^2 or more. Buffers are averaged, not adapted.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from moonfed.core.types import Slots, Snapshot, State, Tensors, Update, as_tenso
 
 @dataclass(frozen=True)
 class AdaptiveOptimizer(ServerOptimizer):
-    """Move by the mean of past updates, entry by entry over the root of what is made of their squares."""
+    """Move by the mean of past updates, each entry divided by the root of an average or sum of its squares."""
 
     server_lr: float = setting(0.03, "the server's learning rate", gt=0)
     server_beta1: float = setting(0.9, "b1, decay of the mean of past updates", ge=0, lt=1)
@@ -35,13 +35,13 @@ class AdaptiveOptimizer(ServerOptimizer):
         return moved(state, step, update)._replace(server_state={"mean": mean, "square": square})
 
     def next_square(self, v: Tensor, d: Tensor) -> Tensor:
-        """Return what is remembered of the squares after an update."""
+        """Return v after an update d."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class AdamOptimizer(AdaptiveOptimizer):
-    """The root is that of the mean of their squares."""
+    """Divide by the root of the mean of squares."""
 
     server_beta2: float = setting(0.99, "b2, decay of the mean of their squares", ge=0, lt=1)
 

@@ -119,12 +119,12 @@ def evaluate_round(
     if not trial.is_evaluated:
         return {"accuracy": None, "test_loss": None}, {}
     if trial.algorithm.personal:
-        found = over_parties(trial, personal)
-        apart = apart_on_graph(trial, found["accuracy_by_party"])
-        return found | apart | beside_personal(trial, context), personal
+        record = over_parties(trial, personal)
+        spread = spread_on_graph(trial, record["accuracy_by_party"])
+        return record | spread | beside_personal(trial, context), personal
     scores = score_models(trial, context, {0: trial.current_model}, keep_logits=trial.is_last)
     score = scores[0]
-    record: dict[str, Any] = {
+    record = {
         "accuracy": score.accuracy,
         "test_loss": score.loss,
         "accuracy_by_class": score.by_class,
@@ -160,12 +160,13 @@ def over_consensus(trial: Trial, context: RunContext, consensus: Score) -> dict[
         return {}
     models = aggregator.party_models(trial.state) or {info.party: mine for info in trial.spec.infos}  # before any mixed
     scores = score_models(trial, context, models, keep_logits=False)
-    found = over_parties(trial, scores)
-    return found | apart_on_graph(trial, found["accuracy_by_party"]) | {"consensus_accuracy": consensus.accuracy}
+    record = over_parties(trial, scores)
+    spread = spread_on_graph(trial, record["accuracy_by_party"])
+    return record | spread | {"consensus_accuracy": consensus.accuracy}
 
 
-def apart_on_graph(trial: Trial, accuracies: Sequence[float | None]) -> dict[str, float]:
-    """Say how far the parties of a graph are apart: the worst accuracy, and the distance of what they exchange.
+def spread_on_graph(trial: Trial, accuracies: Sequence[float | None]) -> dict[str, float]:
+    """Return the worst accuracy on a graph, and how far the weights that its parties exchange are apart.
 
     The distance is the root of the mean over parties of ||x_i - mean||^2, over all weights that travel.
     """

@@ -18,6 +18,7 @@ from moonfed.core.topology import (
     EDGE_LIST,
     GRAPH_KINDS,
     GRAPH_NAMES,
+    NAMED_GRAPHS,
     Edges,
     check_pairs,
     is_connected,
@@ -44,7 +45,7 @@ def read_edges(path: Path, parties: int, names: tuple[str, ...] = ()) -> Edges:
             raise UserError(f"{path} has {size:,} bytes, a file of edges has at most {MAX_FILE_BYTES:,}")
         lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines(), strict=True))
     except OSError as error:
-        near = nearest(str(path), ("ring", "torus", "complete"))
+        near = nearest(str(path), NAMED_GRAPHS)
         advice = f"did you mean {near}?" if near else f"set it with --{SETTING}"
         got = f"got {str(path)!r}, which cannot be read: {short(error)}"
         raise UserError(f"algorithm.{SETTING} needs {GRAPH_KINDS}, {got}; {advice}") from None
