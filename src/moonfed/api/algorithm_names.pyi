@@ -278,8 +278,8 @@ def fedadam(
     FedAdam (Reddi et al. 2021, algorithm 2): Adam at the server, on top of any local rule.
 
     With D the mean update: m <- b1 m + (1 - b1) D; v <- b2 v + (1 - b2) D^2; w <- w + lr m / (sqrt(v) + tau). As in
-    the paper there is no bias correction (the authors' code has it). m and v begin at 0, in the paper v at tau^2 or
-    more: so the first step of FedAdagrad is about lr in every entry. Buffers are averaged, not adapted.
+    the paper there is no bias correction (the authors' code has it). m and v begin at 0 as in that code, in the paper v
+    begins at tau^2 or more. Buffers are averaged, not adapted.
 
     Keywords:
         server_lr: the server's learning rate; > 0; default 0.03
