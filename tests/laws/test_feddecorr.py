@@ -38,3 +38,10 @@ def test_decorrelation_is_the_mean_squared_correlation_of_projections_times_rows
     assert float(found) == pytest.approx(0.3 * 8**2 / 9 * float(pairs.mean()), rel=1e-6)
     printed = float(pairs.sum()) / 4**2  # the paper's mean over d x d entries
     assert float(found) == pytest.approx(0.3 * 8**2 / 9 * 4 / 3 * printed, rel=1e-6)
+
+
+def test_the_authors_code_is_62_times_the_papers_term_at_64_rows_and_256_dimensions():
+    z = torch.randn(64, 256, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    pairs = torch.corrcoef(z.T).square()
+    paper = (float(pairs.sum()) - float(pairs.diagonal().sum())) / 256**2  # (1 / d^2) ||corr||_F^2 off the diagonal
+    assert float(correlation(z)) / paper == pytest.approx(62.26, abs=0.01)

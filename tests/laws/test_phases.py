@@ -1,11 +1,14 @@
 """Queries and phases: a phase changes what is released, never what is trained."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from commands import bits
+from torch.func import functional_call
 from worlds import context_for, gap, ready, run, same_bits, settings, some_digits, trained
 
 from moonfed.api.algorithm_functions import algorithm_of, as_settings, label_of
@@ -15,6 +18,7 @@ from moonfed.core.phase import ClassMoments, ClassSums, Phase, Query
 from moonfed.core.rules import LocalRule
 from moonfed.core.tree import add, nbytes
 from moonfed.core.types import Outputs, PartyInfo
+from moonfed.data.augment import normalise
 from moonfed.data.batches import draw_plan
 from moonfed.engines.query import sum_query
 from moonfed.experiments.compare import plan_comparison
@@ -24,8 +28,10 @@ from moonfed.storage.saved_model import read_saved
 from moonfed.training.callbacks import Callback
 from moonfed.training.config import make_config
 from moonfed.training.evaluate import ScoreQuery, evaluate
+from moonfed.training.network import build
 from moonfed.training.registry import preset_of
 from moonfed.training.resolve import resolve
+from moonfed.training.runner import LocalRunner
 from moonfed.training.trial import new_trial
 
 CLASSES, WIDTH = 3, 4
@@ -33,8 +39,11 @@ CLASSES, WIDTH = 3, 4
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon+fednova+adam", "centralised"])
-def test_a_phase_never_feeds_back_into_training(name, engine):
-    (plain, phased), (rows, phased_rows) = trained([settings(name), settings(f"{name}+ccvr")], engine)
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_a_phase_never_feeds_back_into_training(name, engine, norm):
+    """Nor do its forward passes move the statistics of BatchNorm."""
+    configs = [settings(method, model__norm=norm) for method in (name, f"{name}+ccvr")]
+    (plain, phased), (rows, phased_rows) = trained(configs, engine)
     assert same_bits((plain.state, plain.memory), (phased.state, phased.memory))
     assert not same_bits(plain.current_model, phased.current_model)
     for row, other in zip(rows, phased_rows, strict=True):
@@ -57,10 +66,22 @@ def test_what_is_evaluated_and_kept_is_what_would_be_released():
     assert trial.evaluation["test_loss"] == kept.loss
 
 
+def moment_bytes(width: int) -> int:
+    """Of doubles, for ten classes: rows, z, and the triangle of z z^T."""
+    return 8 * 10 * (1 + width + width * (width + 1) // 2)
+
+
+def test_the_moments_of_ten_classes_at_width_256_are_the_megabytes_that_the_docs_name():
+    z, logits = torch.zeros(1, 256), torch.zeros(1, 10)
+    answer = nbytes(ClassMoments().map(Outputs(z, z, logits), torch.zeros(1, dtype=torch.int64)))
+    assert answer == moment_bytes(256) == 2_652_240
+    assert "2.65 MB" in (Path(__file__).parents[2] / "docs/methods.md").read_text()
+
+
 def test_the_bytes_of_a_query_are_counted_in_evaluated_rounds():
     _, (plain, phased) = trained([settings(name, run__evaluate_every=2) for name in ("fedavg", "fedavg+ccvr")])
     (trial,), _ = trained(settings("fedavg+ccvr", train__rounds=1))
-    answer = 8 * 10 * (1 + 16 + 16 * 17 // 2)  # doubles, for ten classes: rows, z, the triangle of z z^T
+    answer = moment_bytes(16)
     more = [
         (a["bytes_up"] - b["bytes_up"], a["bytes_down"] - b["bytes_down"]) for a, b in zip(phased, plain, strict=True)
     ]
@@ -96,6 +117,13 @@ def test_a_query_sees_rows_without_augmentation_and_in_eval_mode():
     plain = replace(data, augmentation=some_digits().augmentation)
     answers = [sum_query(context.nets.inference, d, trial.state.model, rows, ClassSums()) for d in (data, plain)]
     assert same_bits(*answers)
+    with ThreadPoolExecutor(1) as pool:
+        asked = dict(LocalRunner(context, pool).query(trial, ClassSums()))
+    network = build(trial.spec.network).eval()
+    with torch.no_grad():
+        x, y = normalise(data, data.inputs[rows], torch.float32), data.labels[rows]
+        out = functional_call(network, (trial.state.model.weights, trial.state.model.buffers), x)
+    assert gap(asked[0], ClassSums().map(out, y)) < 1e-4, "statistics are the model's, not the batch's"
 
 
 def test_evaluation_by_party_is_the_evaluation_of_the_parties_rows():

@@ -9,7 +9,7 @@ from worlds import gap, run_one, same_bits, settings
 from moonfed.aggregators.feddisco import FedDiscoAggregator, discrepancy
 from moonfed.aggregators.fedexp import FedExPAggregator
 from moonfed.core.errors import UserError
-from moonfed.core.tree import sub
+from moonfed.core.tree import norm, sub
 from moonfed.core.types import PartyInfo, Population, Snapshot, State, Update, Upload
 from moonfed.server_optimizers.adagrad import AdagradOptimizer
 from moonfed.server_optimizers.adam import AdamOptimizer
@@ -145,6 +145,20 @@ def test_fedexp_weighs_updates_and_their_squares_by_share():
     assert extrapolated([2.0], [-2.0], shares=[3.0, 1.0], eps=0.25).tolist() == pytest.approx([1.6])
 
 
+def test_fedexp_takes_norms_over_all_tensors_of_the_model_at_once():
+    """Updates (1, 3) and (1, -3) in two tensors: mean (1, 0), mean square 10, eta 10 / 2, one factor for both tensors.
+
+    Norms of the second tensor alone would divide by 0, those of each tensor apart would leave the first as it is.
+    """
+    rule, info = FedExPAggregator(eps=1e-12), PartyInfo(0, 1, (1,))
+    deltas = [{"a": torch.tensor([1.0]), "b": torch.tensor([b])} for b in (3.0, -3.0)]
+    parts = [rule.contribute(Upload(delta, {}, {}, 1, 1.0), info, 1.0) for delta in deltas]
+    zeros = State(Snapshot({k: torch.zeros(1) for k in "ab"}, {}), {}, {})
+    update = rule.update(zeros, {k: parts[0][k] + parts[1][k] for k in parts[0]}, Population(2, 2))
+    assert update is not None
+    assert [float(update.delta[k]) for k in "ab"] == pytest.approx([5.0, 0.0])
+
+
 def test_fedexp_takes_norms_of_weights_alone():
     for size in (0.0, 1e6):
         upload = Upload({"w": torch.tensor([3.0, 4.0])}, {"mean": torch.full((2,), size)}, {}, 1, 1.0)
@@ -157,10 +171,10 @@ def test_fedexp_is_fedavg_where_the_parties_agree_and_moves_further_where_they_d
     assert same_bits(*alone), "one party agrees with itself"
     plain, fedexp = (run_one(settings(name, train__rounds=1)).state.model for name in ("fedavg", "fedexp"))
     start = run_one(settings("fedavg", train__rounds=1, train__lr=1e-30)).state.model
-    moved = [sub(model.weights, start.weights)["head.weight"] for model in (plain, fedexp)]
-    ratio = moved[1] / moved[0]
-    assert float(ratio.min()) == pytest.approx(float(ratio.max()), rel=1e-3), "one factor for all weights"
-    assert float(ratio.mean()) > 1.05, "parties of different classes disagree"
+    moved = [sub(model.weights, start.weights) for model in (plain, fedexp)]
+    ratios = [float(norm({"": moved[1][k]}) / norm({"": moved[0][k]})) for k in moved[0]]
+    assert ratios == pytest.approx([ratios[0]] * len(ratios), rel=1e-3), "one factor for all weights"
+    assert ratios[0] > 1.05, "parties of different classes disagree"
 
 
 def test_a_name_after_a_plus_replaces_what_it_stands_for_and_keeps_the_rest():

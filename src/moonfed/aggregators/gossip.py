@@ -3,7 +3,8 @@
 Party i starts from its own model x_i, trains it to z_i with any local rule, and mixes: x_i <- sum_j W_ij
 z_j, W the Metropolis weights of the graph (core/topology.py). Only parties that took part mix, among
 themselves; the others keep their models. MOON's positive anchor is x_i, the mean of the neighbourhood. Buffers
-are mixed alike. The consensus model, the plain mean over all parties, takes the place of the server's.
+are mixed alike. The consensus model, the plain mean over all parties, takes the place of the server's. D-PSGD
+(Lian et al. 2017) mixes x_j instead and adds the party's own unmixed step; it is not here.
 """
 
 from collections.abc import Sequence

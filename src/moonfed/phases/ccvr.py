@@ -2,9 +2,9 @@
 
 With z the input of the output layer, the parties send for each class n = rows, s = sum z and Q = sum z z^T over their
 training rows, in eval mode and without augmentation. Of the totals N, s, Q of a class: mu = s / N, Sigma = (Q - N mu
-mu^T) / (N - 1), which equals the paper's formula from the parties' means and covariances. M samples of N(mu, Sigma) are
-drawn for each class that has rows; SGD on cross-entropy moves the output layer alone, from its trained weights.
-Samples are mu + g R, R the symmetric root of Sigma, eigenvalues below 0 clipped: a singular Sigma needs no other care.
+mu^T) / (N - 1). The paper's parties send means and covariances, with Q = sum_i ((n_i - 1) Sigma_i + n_i mu_i mu_i^T)
+the same. M samples of N(mu, Sigma) are drawn for each class that has rows; SGD on cross-entropy moves the output layer
+alone, from its trained weights. Samples are mu + g R, R the symmetric root of Sigma, eigenvalues below 0 clipped.
 """
 
 from collections.abc import Callable
