@@ -36,6 +36,8 @@ def test_compare_gives_every_method_the_same_graph(place: Path) -> None:
     answer = moonfed(*asked)
     assert answer.code == 0
     assert "Models of the parties" in answer.out
+    assert "mlp, without a server (ring)" in " ".join(answer.out.split())
+    assert "Of the consensus models, on the test rows" in " ".join(answer.out.split())
     for name in ("moon", "fedavg"):
         algorithm = json.loads((place / "both" / name / "seed-0" / "config.json").read_text())["config"]["algorithm"]
         assert (algorithm["server"], algorithm["topology"]) == ("gossip", "ring")
@@ -44,6 +46,38 @@ def test_compare_gives_every_method_the_same_graph(place: Path) -> None:
     page = (place / "report.html").read_text()
     assert "Models of the parties" in page
     assert "consensus distance" in page.lower()
+
+
+def test_the_json_of_a_comparison_has_the_graph_and_its_figures(place: Path) -> None:
+    graph, server = (
+        moonfed("compare", "fedavg", *words, "--seeds", "0", "--json", "--out", place / str(at)).value[0]
+        for at, words in enumerate((RING, [*QUICK, "--rounds", "2"]))
+    )
+    last = rows(place / "0" / "fedavg" / "seed-0")[-1]
+    assert graph["graph"] == {
+        "topology": "ring",
+        "mean_of_parties": last["accuracy"],
+        "worst_party": last["worst_accuracy"],
+        "consensus_model": last["consensus_accuracy"],
+        "consensus_distance": last["consensus_distance"],
+    }
+    assert "graph" not in server
+
+
+def test_personal_models_on_a_graph_are_listed_apart_with_dittos_consensus_model(place: Path) -> None:
+    asked = ["compare", "ditto", "fedavg", *RING, "--seeds", "0", "--out", place / "both"]
+    answer = moonfed(*asked)
+    assert answer.code == 0
+    text = " ".join(answer.out.split())
+    assert text.count("Models of the parties") == 2
+    assert "Accuracies of parties are on rows like their own" in text
+    last = rows(place / "both" / "ditto" / "seed-0")[-1]
+    assert f"{100 * last['global_accuracy']:.1f}" in answer.out
+
+
+def test_in_python_a_graphs_accuracies_are_the_mean_over_the_parties() -> None:
+    run = library.fit(data="digits", algorithm=library.fedavg(topology="ring"), parties=3, rounds=2, epochs=1).runs[0]
+    assert run.accuracy == run.final_accuracy == run.rows[-1]["accuracy"] != run.evaluation["accuracy"]
 
 
 def test_a_file_of_edges_stands_in_the_settings_so_that_a_run_resumes_without_it(place: Path) -> None:
@@ -63,6 +97,8 @@ def test_a_file_of_edges_stands_in_the_settings_so_that_a_run_resumes_without_it
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["compare", "--all", "--topology", "ring"], "cannot be set for all; name the methods instead"),
+        (["run", "--topology", "random:2", "--parties", "2"], "with 2 parties; use --topology complete"),
         (["run", "--topology", "rign"], "or a list of them ('0-1 1-2'), got 'rign'"),
         (["run", "--algorithm", "scaffold", "--topology", "ring"], "scaffold has rules of its own at the server"),
         (["run", "--algorithm", "moon+fednova", "--topology", "ring"], "moon+fednova has rules of its own"),

@@ -182,13 +182,17 @@ def test_where_the_output_layer_stays_at_the_party_the_units_before_it_keep_thei
         ({"model__model": "resnet8"}, "stem.0.weight|stages"),
         ({"model__model": "resnet8", "model__norm": "none"}, "do not follow each other"),
         ({"model__model": "mlp", "model__norm": "group"}, "the outputs of mlp depend on the order of its units"),
-        ({"algorithm__server": "fedma", "algorithm__name": "fedbn", "model__norm": "batch"}, "order of its units"),
     ],
 )
 def test_a_network_whose_units_cannot_change_places_is_refused_in_one_line(changes, why):
     with pytest.raises(UserError, match=f"fedma needs a network that is a chain of layers.*({why}).*use --model") as e:
         ready(settings("fedma", **changes))
     assert "\n" not in str(e.value)
+
+
+def test_normalisation_layers_that_stay_at_the_parties_are_refused_as_such():
+    with pytest.raises(UserError, match="layers that stay at the parties keep the order that they have; use another"):
+        ready(settings("fedbn", algorithm__server="fedma", model__norm="batch"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import settings
+from worlds import ready, run, settings
 
 from moonfed import fit
 from moonfed.experiments.execute import execute
@@ -140,3 +140,11 @@ def test_of_many_trials_with_problems_the_first_are_described(caplog: pytest.Log
         warn_about([stopped_at([9.0, 9.0, 9.0], best=1)] * count)
         assert len(caplog.messages) == lines
     assert caplog.messages[-1] == "5 more trials have such problems; their records show them"
+
+
+def test_a_run_whose_parties_were_all_dropped_says_so(caplog):
+    config = settings("fedavg", cohort__stragglers=1.0, cohort__stragglers_keep=False, train__rounds=2)
+    context, trials = ready(config)
+    trials, (rows,) = run(trials, context)
+    warn_about([(trials[0], rows)])
+    assert "all parties of every round were dropped; use a smaller stragglers" in caplog.text

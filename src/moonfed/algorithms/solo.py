@@ -23,8 +23,7 @@ from moonfed.core.types import (
 class SoloLocal(LocalRule):
     """Plain training of the party's own model, with one optimiser from the first round to the last."""
 
-    # Not a slot but a promise in both directions: a server that averaged these models would make no sense.
-    needs = gives = frozenset({"nothing shared"})
+    shares_model = False
     keeps_optimizer = True
 
     def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
@@ -44,7 +43,6 @@ class SoloLocal(LocalRule):
 class SoloAggregator(Aggregator):
     """A server that receives nothing and sends nothing."""
 
-    needs = gives = frozenset({"nothing shared"})
     moves_model = False
 
     def contribute(self, upload: Upload, info: PartyInfo, share: float) -> Tensors:

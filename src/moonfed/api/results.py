@@ -15,7 +15,7 @@ from moonfed.experiments.statistics import Interval, accuracy_interval
 from moonfed.report.blocks import Table
 from moonfed.report.cell_text import ends_text
 from moonfed.report.table_formats import as_html
-from moonfed.training.accuracy import accuracy, accuracy_window
+from moonfed.training.accuracy import accuracy, accuracy_window, final_accuracy
 from moonfed.training.config import Config
 from moonfed.training.evaluation_rows import judged_on
 from moonfed.training.metrics import METRIC_NAMES, Metrics
@@ -57,8 +57,9 @@ class Run:
 
     @property
     def final_accuracy(self) -> float:
-        """Accuracy of the final model."""
-        return float(self.evaluation["accuracy"])
+        """Accuracy of the final model: of the last evaluated round, in a graph the mean over the parties' models."""
+        found = final_accuracy(self.rows)
+        return float(self.evaluation["accuracy"]) if found is None else found
 
     @property
     def accuracy_by_party(self) -> dict[str, float | None]:

@@ -107,7 +107,8 @@ def _run_together(
         _print_json([method for setting in settings for method in setting.as_json()["methods"]])
     else:
         tables = [accuracy_table(setting, folder.name, setting.title, kind) for setting in settings]
-        tables += [consensus_table(named), *(metrics_table(setting, kind, with_traffic=True) for setting in settings)]
+        tables += [consensus_table(setting, folder.name) for setting in settings]
+        tables += [metrics_table(setting, kind, with_traffic=True) for setting in settings]
         tables.append(party_table(accuracy_by_party(named)))
         for table in tables:
             if table is not None:

@@ -38,6 +38,9 @@ class Algorithm:
     def _misfit(self) -> str:
         """Return why the rules do not fit each other; empty if they do."""
         local, aggregator, optimizer = self.local, self.aggregator, self.server_optimizer
+        if local.shares_model != aggregator.moves_model:
+            alone = "its parties share no model, so there is nothing to combine"
+            return "its aggregator combines no models, and its parties share theirs" if local.shares_model else alone
         for missing, what in (
             (local.needs - aggregator.gives, "local rule reads {}, which its aggregator does not send"),
             (aggregator.gives - local.needs, "aggregator sends {}, which its local rule does not read"),

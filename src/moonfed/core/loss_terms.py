@@ -21,7 +21,7 @@ from moonfed.core.types import (
 )
 
 # class settings that a pair takes from its base rule
-FROM_BASE = ("needs_sgd", "private", "own_rows", "keeps_optimizer", "trains_in_turns")
+FROM_BASE = ("needs_sgd", "private", "own_rows", "shares_model", "keeps_optimizer", "trains_in_turns")
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class LocalRule:
     needs_sgd: ClassVar[str] = ""  # why the rule is right for SGD's steps only; empty: any optimiser suits it
     private: ClassVar[frozenset[str]] = frozenset()  # roles of tensors that never leave the party: norm, head
     own_rows: ClassVar[bool] = False  # True: personal models are judged on rows like the party's own
+    shares_model: ClassVar[bool] = True  # False: the party trains alone, and no server combines its model
     keeps_optimizer: ClassVar[bool] = False  # whether the optimiser's state stays in the party's memory over rounds
     trains_in_turns: ClassVar[bool] = False  # True: some steps change nothing that is uploaded
 

@@ -126,9 +126,10 @@ def _random_regular(parties: int, degree: int, rng: np.random.Generator) -> Edge
     while it is not connected, it is changed further.
     """
     if not (degree < parties and parties * degree % 2 == 0 and (degree > 1 or degree == 1 == parties - 1)):
+        advice = "use another K or another number of parties" if parties > 2 else "use --topology complete"
         raise UserError(
             f"--topology random:K needs 2 <= K < parties and an even product of both, got random:{degree} with "
-            f"{parties} parties; use another K or another number of parties"
+            f"{counted(parties, 'party', 'parties')}; {advice}"
         )
     if degree == 2:  # a connected graph of this kind is a ring
         order = rng.permutation(parties)

@@ -28,7 +28,10 @@ def every_method(values: Values) -> tuple[list[str], dict[str, str]]:
     """
     if values.get("algorithm"):
         named = ", ".join(f"algorithm.{name}" for name in values["algorithm"])
-        raise UserError(f"--all runs methods with their default settings; {named} cannot be set for all")
+        raise UserError(
+            f"--all runs methods with their default settings; {named} cannot be set for all; name the methods instead, "
+            "or omit the setting"
+        )
     # What is wrong with FedAvg is wrong with every method.
     context, _ = set_up([make_config(values | {"algorithm": {"name": BASELINE}})])
     others = [*(name for name in ALGORITHMS if name != BASELINE), *(f"{BASELINE}+{phase}" for phase in PHASES)]

@@ -23,6 +23,7 @@ class PartyAccuracy:
     test_rows: int
     accuracies: dict[str, float | None]
     judged: str = "test"  # or held-out: the kind of rows that test_rows counts
+    model: str = ""  # whose accuracy it is, where that is not the method's only model
 
 
 def accuracy_by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[PartyAccuracy]:
@@ -31,10 +32,10 @@ def accuracy_by_party(outcomes: Sequence[tuple[str, RunRecord]]) -> list[PartyAc
     values: dict[tuple[str, str], list[float]] = {}
     methods = list(dict.fromkeys(name for name, _ in outcomes))
     for method, outcome in outcomes:
-        kind = outcome.config.data.judged
+        kind, model = outcome.config.data.judged, " of the consensus model" if outcome.is_graph else ""
         for party, figures in outcome.evaluation.get("by_party", {}).items():
             rows = (figures["training_rows"], figures["test_rows"])
-            parties.setdefault(party, PartyAccuracy(party, *rows, dict.fromkeys(methods), kind))
+            parties.setdefault(party, PartyAccuracy(party, *rows, dict.fromkeys(methods), kind, model))
             if figures["accuracy"] is not None:
                 values.setdefault((party, method), []).append(figures["accuracy"])
     for (party, method), accuracies in values.items():
@@ -69,7 +70,7 @@ def party_table(
     for row, at in zip(rows, listed, strict=True):
         figures = [(metrics or {}).get(at.party, {}).get(name) for name in known]
         row += ["" if figure is None else f"{figure:.3f}" for figure in figures]
-    note = f"final accuracy on each party's own {judged}{some}"
+    note = f"final accuracy{parties[0].model} on each party's own {judged}{some}"
     columns = ["party", "rows", judged, *methods, *(METRIC_NAMES[name] for name in known)]
     return Table("parties", "", columns, rows, note=note)
 
@@ -87,7 +88,7 @@ def _method_table(parties: Sequence[PartyAccuracy]) -> Table:
             rows.append([method, f"{statistics.fmean(known.values()):.1%}", f"{known[worst]:.1%}", worst])
     columns = [at.party for at in parties] if few else ["mean of parties", "worst party", "which"]
     align = "l" + "r" * len(parties) if few else "lrrl"
-    note = f"final accuracy on each party's own {parties[0].judged} rows"
+    note = f"final accuracy{parties[0].model} on each party's own {parties[0].judged} rows"
     return Table("parties", "", ["method", *columns], rows, align, note=note)
 
 

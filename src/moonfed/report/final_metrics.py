@@ -29,7 +29,8 @@ def metrics_table(setting: Setting, kind: str = "method", with_traffic: bool = F
     records = [record for method in setting.methods for record in method.records]
     own_rows = judged_on_own_rows(records[0].config)
     everywhere = f"Of the parties' own models, on all {setting.config.data.judged} rows"
-    which = everywhere if own_rows else f"Of the final models, on {judged}"
+    models = "consensus models" if any(record.is_graph for record in records) else "final models"
+    which = everywhere if own_rows else f"Of the {models}, on {judged}"
     note = f"{which}; mean over the {setting.noun}s."
     positive = next((record.evaluation["positive"] for record in records if "positive" in record.evaluation), None)
     note += "" if positive is None else f" AUC, sensitivity, specificity: the positive class is {positive}."

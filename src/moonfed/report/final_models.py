@@ -19,6 +19,7 @@ from moonfed.report.figures import colour
 from moonfed.report.final_metrics import metrics_table
 from moonfed.report.methods import Method, Setting
 from moonfed.storage.run_record import RunRecord
+from moonfed.training.evaluation_rows import judged_on_own_rows
 from moonfed.training.metrics import METRIC_NAMES
 
 Shares = NDArray[np.float64]  # [true class, predicted class]: share of the rows of a true class; nan without rows
@@ -42,9 +43,18 @@ def final_models_section(setting: Setting, name: str) -> Section | None:
     if shares:
         names = class_names(setting.methods[0].records[0], max(len(matrix) for matrix in shares.values()))
         shares = {method: matrix for method, matrix in shares.items() if len(matrix) == len(names)}
-        blocks.append(Details("Accuracy by class", [class_table(shares, names, f"{name}-classes", setting.noun)]))
-        blocks.append(Details("Confusion of classes", _confusions(shares, names, f"{name}-confusion", setting.noun)))
+        basis = f"mean over the {setting.noun}s.{_whose(setting)}"
+        blocks.append(Details("Accuracy by class", [class_table(shares, names, f"{name}-classes", basis)]))
+        blocks.append(Details("Confusion of classes", _confusions(shares, names, f"{name}-confusion", basis)))
     return Section("Final models", blocks, 3) if blocks else None
+
+
+def _whose(setting: Setting) -> str:
+    """Say whose predictions are counted, on which rows, where it is not the model that accuracies are of."""
+    if judged_on_own_rows(setting.config):
+        return " Of the parties' own models, on all rows."
+    on_graph = any(record.is_graph for method in setting.methods for record in method.records)
+    return " In a graph, of the consensus models." if on_graph else ""
 
 
 def class_names(record: RunRecord, classes: int) -> list[str]:
@@ -70,11 +80,11 @@ def confusion_shares(records: Sequence[RunRecord]) -> Shares | None:
     return np.mean(same, axis=0) if same else None
 
 
-def class_table(shares: dict[str, Shares], names: Sequence[str], name: str, noun: str) -> Table:
+def class_table(shares: dict[str, Shares], names: Sequence[str], name: str, basis: str) -> Table:
     """Accuracy on each class, a column per method; of many classes only the worst are listed."""
     by_class = np.stack([matrix.diagonal() for matrix in shares.values()], 1)  # [class, method]
     order = list(range(len(names)))
-    note = f"Share of the rows of each class that are predicted correctly, mean over the {noun}s."
+    note = f"Share of the rows of each class that are predicted correctly, {basis}"
     if len(names) > MAX_CLASSES_SHOWN:
         worst = np.nan_to_num(by_class, nan=2.0).mean(1)
         order = sorted(order, key=lambda k: float(worst[k]))[:MAX_CLASSES_SHOWN]
@@ -83,14 +93,11 @@ def class_table(shares: dict[str, Shares], names: Sequence[str], name: str, noun
     return Table(name, "Accuracy by class, %", ["class", *shares], rows, note=note)
 
 
-def _confusions(shares: dict[str, Shares], names: Sequence[str], name: str, noun: str) -> list[Block]:
+def _confusions(shares: dict[str, Shares], names: Sequence[str], name: str, basis: str) -> list[Block]:
     """A matrix per method, or with many classes the most frequent confusions."""
     if len(names) > MAX_MATRIX_CLASSES:
         return [_frequent(method, matrix, names, f"{name}-{slug(method)}") for method, matrix in shares.items()]
-    text = (
-        "How many of the rows of each true class (row) are predicted as each class (column), in %, "
-        f"mean over the {noun}s."
-    )
+    text = f"How many of the rows of each true class (row) are predicted as each class (column), in %, {basis}"
     tables = [_matrix(method, matrix, names, f"{name}-{slug(method)}") for method, matrix in shares.items()]
     return [Paragraph(text), *tables]
 
@@ -176,7 +183,9 @@ def _ranked_parties(setting: Setting, name: str) -> Table | None:
     by_method: dict[str, list[tuple[float, float, float]]] = {}
     for method in setting.methods:
         for record in _final(method):
-            values = [v for v in record.evaluation.get("accuracy_at_party") or [] if isinstance(v, int | float)]
+            own = record.evaluation.get("accuracy_by_party") if judged_on_own_rows(record.config) else None
+            found = own or record.evaluation.get("accuracy_at_party") or []
+            values = [v for v in found if isinstance(v, int | float)]
             if values:
                 by_method.setdefault(method.name, []).append((min(values), statistics.median(values), max(values)))
     if not by_method:
@@ -188,7 +197,7 @@ def _ranked_parties(setting: Setting, name: str) -> Table | None:
     note = (
         "A party's accuracy is that on test rows with its class shares. Parties differ from split to split, so each "
         f"trial's worst, median and best party are averaged over the {setting.noun}s. The model is the global one, "
-        "in a graph the consensus model; personal models are omitted."
+        "in a graph the consensus model, of personal methods the party's own."
     )
     columns = ["method", "worst party, %", "median party, %", "best party, %"]
     colours = [colour(setting.place(method)) for method in setting.methods if method.name in by_method]

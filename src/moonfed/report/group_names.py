@@ -3,21 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
-from moonfed.core.wording import counted
+from moonfed.core.wording import counted, short_value
 from moonfed.data.partition import BETA_PARTITIONS
 
 Settings = dict[str, Any]
 ORDER = ("dataset", "partition", "beta", "parties", "model", "rounds", "epochs")  # the settings that are named first
 
 
-def describe(settings: Settings) -> str:
-    """Describe a group by its data, split, rounds and network."""
+def describe(settings: Settings, topology: str | None = None) -> str:
+    """Describe a group by its data, split, rounds and network, and the graph of its parties if there is no server."""
     skew = f" (beta {settings['beta']:g})" if settings["partition"] in BETA_PARTITIONS else ""
     parties = counted(settings["parties"], "party", "parties")
     rounds, epochs = counted(settings["rounds"], "round"), counted(settings["epochs"], "local epoch")
     split = f"{settings['partition']} split{skew}"
+    graph = "" if topology is None else f", without a server ({short_value(topology)})"
     own = ", personal models on each party's own rows" if settings.get("own_rows") else ""
-    return f"{settings['dataset']}: {parties}, {split}, {rounds} of {epochs}, {settings['model']}{own}"
+    return f"{settings['dataset']}: {parties}, {split}, {rounds} of {epochs}, {settings['model']}{graph}{own}"
 
 
 def distinguishing(groups: Sequence[Settings]) -> list[str]:

@@ -32,7 +32,8 @@ def comparison(named: Sequence[tuple[str, RunRecord]], baseline: str | None = No
         methods = [Method(name, records) for name, records in groups[own_rows].items()]
         there = baseline if baseline in groups[own_rows] else None
         reference = None if there or not own_rows else global_model(settings[0].methods if settings else [])
-        settings.append(Setting(describe(shared_settings(methods[0].records[0])), methods, there, reference))
+        first = methods[0].records[0]
+        settings.append(Setting(describe(shared_settings(first), first.topology), methods, there, reference))
     return settings
 
 

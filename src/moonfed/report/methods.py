@@ -18,6 +18,7 @@ from moonfed.experiments.statistics import (
     unit_means,
     verdict,
 )
+from moonfed.report.graph_figures import consensus_figures
 from moonfed.report.group_names import describe
 from moonfed.storage.run_record import RunRecord
 from moonfed.training.accuracy import accuracy, accuracy_window, final_accuracy
@@ -148,10 +149,16 @@ class Method:
                 "bytes_down_per_round": self.mean("bytes_down"),
                 "seconds_per_round": self.training_seconds,
             },
+            **self._on_graph(),
             "failures": [record.failure for record in self.records if record.failure is not None],
             "remarks": self.remarks,
             "folders": [str(record.folder) for record in self.records],
         }
+
+    def _on_graph(self) -> dict[str, Any]:
+        """The graph of the parties and the figures of their models; nothing with a server."""
+        topology = self.records[0].topology
+        return {} if topology is None else {"graph": {"topology": topology, **consensus_figures(self.records)}}
 
     def _summary(self, values: dict[TrialSeeds, float], top: float = 1.0) -> dict[str, Any]:
         found = self.independent(values)

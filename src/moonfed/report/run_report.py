@@ -9,7 +9,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import make_folder, write_bytes
 from moonfed.report import sections as part
 from moonfed.report.blocks import Block, Details, Paragraph, Section, plots_of, tables_of
-from moonfed.report.consensus import setting_consensus
+from moonfed.report.consensus import consensus_table
 from moonfed.report.data_figures import feature_section, split_section
 from moonfed.report.figures import save
 from moonfed.report.final_models import final_models_section
@@ -76,7 +76,7 @@ def group_sections(
             found.append(Section("Round by round", [part.curve_plots(setting, name)], 3))
         if len(setting.methods) > 1 or targets:
             tables.append(Details("Rounds to accuracy", [part.rounds_table(setting, f"{name}-rounds", targets)]))
-        if (graph := setting_consensus(setting, f"{name}-graph")) is not None:
+        if (graph := consensus_table(setting, f"{name}-graph")) is not None:
             tables.append(Details("Models of the parties", [graph]))
         tables.append(Details("Cost", [cost_table(setting, f"{name}-cost")]))
     models = final_models_section(setting, name)

@@ -69,6 +69,11 @@ class RunRecord:
         return preset_of(self.config.algorithm.name, self.config.algorithm.server).sends_own_models
 
     @property
+    def topology(self) -> str | None:
+        """The graph of the parties; None with a server."""
+        return str(self.config.algorithm.options["topology"]) if self.is_graph else None
+
+    @property
     def seeds(self) -> TrialSeeds:
         """The seeds of the split, the training and the hold-out."""
         return seeds_of(self.config)

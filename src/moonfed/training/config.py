@@ -124,9 +124,9 @@ def make_config(values: Mapping[str, Any]) -> Config:
 def _split_name(algorithm: AlgorithmSettings) -> AlgorithmSettings:
     """Read moon+fednova+adam as moon with fednova+adam at the server, and --server as if it stood behind a plus."""
     name, plus, after = algorithm.name.partition("+")
-    if (plus and not after) or algorithm.server == "":
+    if (plus and not all(after.split("+"))) or algorithm.server == "":
         raise UserError(
-            f"{name}+ needs a server rule, a term or a phase behind it (--server), got nothing; "
+            f"{name}+ needs a server rule, a term or a phase behind every plus (--server), got nothing; "
             "add one, or omit the plus"
         )
     parts = [part for part in (after, algorithm.server) if part]

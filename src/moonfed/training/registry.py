@@ -36,7 +36,8 @@ class ServerRules(NamedTuple):
     def fit_all(self) -> bool:
         """Whether these rules ask nothing of a local rule."""
         aggregator, optimizer = self.aggregator or Aggregator, self.server_optimizer or ServerOptimizer
-        return not (aggregator.needs or aggregator.gives) and optimizer.needs == aggregator.for_optimizer
+        asks_nothing = aggregator.moves_model and not (aggregator.needs or aggregator.gives)
+        return asks_nothing and optimizer.needs == aggregator.for_optimizer
 
 
 def collect(rooms: Sequence[str]) -> dict[str, Preset]:
@@ -94,8 +95,20 @@ def check_name(name: str) -> None:
     """Refuse a name that is no algorithm's."""
     if name in PHASES:
         raise UserError(f"{name} is a phase after training and no algorithm; add it to one, for example fedavg+{name}")
+    if name.partition(":")[0] in ALGORITHMS and ":" in name:
+        raise UserError(
+            f"settings of an algorithm are flags here, got {name!r}; use --algorithm {name.partition(':')[0]} and "
+            f"{_as_flags(name)}"
+        )
     if name not in ALGORITHMS:
         raise unknown("algorithm", name, ALGORITHMS)
+
+
+def _as_flags(method: str) -> str:
+    """Write the settings of a method as flags: fedntd:beta=0.1 as --fedntd.beta 0.1."""
+    name, _, options = method.partition(":")
+    pairs = [option.partition("=") for option in options.split(",")]
+    return " ".join(f"{setting_flag(name, key.strip().replace('-', '_'))} {value}" for key, _, value in pairs)
 
 
 def preset_of(name: str, server: str | None = None) -> Preset:

@@ -34,6 +34,8 @@ def problem_of(trial: Trial, rounds: Sequence[RoundRecord]) -> str | None:
     if not rounds or not trial.done or trial.failure is not None:
         return None
     who = f"{trial.spec.label}, {seeds_of(trial.config).text}"
+    if all(row.get("cohort") == [] for row in rounds):
+        return f"{who}: all parties of every round were dropped; use a smaller stragglers, or stragglers_keep"
     if problems := _guessing(trial, rounds):
         other = ", or optimizer adamw" if trial.config.train.optimizer == "sgd" else ""
         longer = "use a larger patience or another lr" if trial.stopped else "train longer, or use another lr"

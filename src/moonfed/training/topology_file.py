@@ -100,4 +100,5 @@ def _number(word: str, where: str, parties: int, names: Sequence[str]) -> int:
     known = f"0 to {parties - 1}"
     if names:
         known += f", or by name {', '.join(names[:5])}" + (", ..." if len(names) > 5 else "")
-    raise UserError(f"{where} names party {word[:60]!r}, the parties are {known}; correct it")
+    advice = "correct it, or omit this line if it is a header" if where.endswith("line 1,") else "correct it"
+    raise UserError(f"{where} names party {word[:60]!r}, the parties are {known}; {advice}")

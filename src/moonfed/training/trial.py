@@ -223,7 +223,7 @@ def start_trial(
         )
     sent = algorithm.aggregator.init(public, spec.init_model, spec.population)
     if algorithm.aggregator.reorders_units:
-        check_unit_order(network, public, algorithm.name)
+        check_unit_order(network, public, spec.private, algorithm.name)
     return Trial(spec, State(model, sent, algorithm.server_optimizer.init(public)))
 
 

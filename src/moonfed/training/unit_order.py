@@ -3,16 +3,18 @@
 import torch
 from torch.func import functional_call
 
+from moonfed.core.errors import UserError
 from moonfed.core.matching import layer_chain, not_a_chain, reorder
 from moonfed.core.seeds import generator
 from moonfed.core.types import Snapshot
 from moonfed.training.network import NetSpec, build
 
+OUTPUT_LAYER = "head."  # its units, the classes, stay in their order
 TOLERANCE = 1e-3  # relative; rounding gives some 1e-6, a unit in a wrong place about 1
 
 
 @torch.no_grad()
-def check_unit_order(spec: NetSpec, public: Snapshot, method: str) -> None:
+def check_unit_order(spec: NetSpec, public: Snapshot, private: frozenset[str], method: str) -> None:
     """Refuse a network whose outputs depend on the order of hidden units; public is what parties exchange of it.
 
     All weights and statistics are random, also those that begin with zeros or ones, so that none is equal by chance.
@@ -28,4 +30,9 @@ def check_unit_order(spec: NetSpec, public: Snapshot, method: str) -> None:
     orders = [torch.as_tensor(rng.permutation(layer.units)) for layer in chain[:-1]]
     one, other = (functional_call(net, each, (rows,)).logits for each in (tensors, reorder(chain, tensors, orders)))
     if not bool((one - other).abs().max() <= TOLERANCE * one.abs().max()):
+        if not all(name.startswith(OUTPUT_LAYER) for name in private):
+            raise UserError(
+                f"{method} reorders hidden units, and layers that stay at the parties keep the order that they have; "
+                "use another aggregator, or an algorithm that shares these layers"
+            )
         raise not_a_chain(method, f"the outputs of {spec.encoder.partition('@')[0]} depend on the order of its units")
