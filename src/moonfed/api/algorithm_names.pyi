@@ -490,7 +490,7 @@ def feddecorr(
 
     Loss = CE + beta (1/B) mean over j != k of R_jk^2, R = X^T X of the batch's representations X, each dimension
     centred and divided by its standard deviation. That is the authors' code; the paper's mean of squared
-    correlations is smaller by (B - 1)^2 / B (62 at B = 64), so beta depends on the batch size.
+    correlations, (1/d^2) ||corr||_F^2, is smaller by (B - 1)^2 / B d / (d - 1) (62 at B = 64, d = 256).
 
     Keywords:
         beta: weight of the decorrelation; >= 0; default 0.1
@@ -1204,7 +1204,8 @@ def gossip(
     Party i starts from its own model x_i, trains it to z_i with any local rule, and mixes: x_i <- sum_j W_ij
     z_j, W the Metropolis weights of the graph (core/topology.py). Only parties that took part mix, among
     themselves; the others keep their models. MOON's positive anchor is x_i, the mean of the neighbourhood. Buffers
-    are mixed alike. The consensus model, the plain mean over all parties, takes the place of the server's.
+    are mixed alike. The consensus model, the plain mean over all parties, takes the place of the server's. D-PSGD
+    (Lian et al. 2017) mixes x_j instead and adds the party's own unmixed step; it is not here.
 
     Keywords:
         topology: graph of the parties instead of a server: ring, torus, complete, random:K, a CSV
