@@ -100,8 +100,11 @@ def test_every_pair_of_rules_either_runs_or_is_refused_by_name(name, server):
     preset = preset_of(name, server)
     local, server_side = preset.local, preset.aggregator
     fits = local.needs == server_side.gives and server_side.needs <= local.gives
-    if (name == "solo" and preset.server_optimizer is not ServerOptimizer) or (name, server) == ("fedrep", "fednova"):
-        fits = False  # nothing would be moved, or divided by steps in which nothing moves
+    alone = name == "solo", server_side is ALGORITHMS["solo"].aggregator
+    if alone[0] != alone[1] or (alone[0] and preset.server_optimizer is not ServerOptimizer):
+        fits = False  # nothing is combined, or nothing would be moved
+    if (name, server) == ("fedrep", "fednova"):
+        fits = False  # divided by steps in which nothing moves
     if fits and preset.server_optimizer.needs == server_side.for_optimizer:
         norm = "none" if server_side.reorders_units and "norm" in local.private else "batch"
         trial = run_one(settings(name, algorithm__server=server, train__rounds=2, model__norm=norm))
