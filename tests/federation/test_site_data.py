@@ -25,9 +25,9 @@ from moonfed.federation.pki.site_folder import SiteFolder, SiteSettings, make_si
 from moonfed.federation.protocol.request import Envelope
 from moonfed.federation.site.trainer import SiteTrainer
 from moonfed.training.config import Config, make_config
+from moonfed.training.party_rows import split_rows
 from moonfed.training.resolve import resolve
 from moonfed.training.setup import load_data, set_up
-from moonfed.training.trial import split_rows
 
 LIMITS = FederationSettings(deadline=1, patience=0, attempts=1)  # type: ignore[call-arg]
 NAMES = ("a", "b", "c")

@@ -22,8 +22,8 @@ from moonfed.training.accuracy import accuracy, final_accuracy
 from moonfed.training.config import make_config
 from moonfed.training.early_stopping import best_round
 from moonfed.training.final_evaluation import final_evaluation
+from moonfed.training.party_rows import split_rows
 from moonfed.training.resolve import resolve
-from moonfed.training.trial import split_rows
 from moonfed.training.validation_rows import divide_rows
 
 ROUNDS, PATIENCE = 12, 2

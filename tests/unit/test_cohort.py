@@ -3,9 +3,11 @@
 import collections
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from worlds import context_for, gap, run_one, same_bits, settings, some_digits
 
+from moonfed.core.seeds import generator
 from moonfed.core.tree import add, scale
 from moonfed.core.types import PartyInfo
 from moonfed.data.dataset import Augmentation
@@ -17,7 +19,9 @@ from moonfed.training.trial import new_trial
 
 def cohorts(parties=100, rows=None, **changes):
     config = settings("fedavg", **{f"cohort__{k}": v for k, v in changes.items()})
-    return Cohorts(resolve(config, some_digits()), [PartyInfo(i, rows[i] if rows else 10, ()) for i in range(parties)])
+    sizes = rows or [10] * parties
+    infos = [PartyInfo(i, n, ()) for i, n in enumerate(sizes)]
+    return Cohorts(resolve(config, some_digits()), infos)
 
 
 def test_the_published_cohort_of_round_0_comes_out():
@@ -46,6 +50,14 @@ def test_by_rows_draws_parties_by_their_rows_and_counts_a_party_drawn_twice_twic
         drawn.update({seat.party: seat.share for seat in cohort})
     shares = [drawn[i] / 6000 for i in range(3)]
     assert shares == pytest.approx([0.1, 0.3, 0.6], abs=0.02)
+
+
+def test_by_rows_draws_what_numpys_choice_draws():
+    rows = [1 + (i * 7919) % 83 for i in range(500)]
+    for round in range(20):
+        drawn = generator(0, "cohort", round).choice(500, size=50, replace=True, p=np.array(rows) / sum(rows))
+        cohort = cohorts(500, rows, fraction=0.1, sampling="by-rows").cohort(round)
+        assert {who.party: who.share for who in cohort} == collections.Counter(drawn.tolist())
 
 
 def test_by_rows_averages_with_one_over_k(float64):

@@ -10,7 +10,7 @@ from moonfed.core.errors import UserError
 from moonfed.core.seeds import generator
 from moonfed.data.catalog.digits import digits
 from moonfed.data.partition import BETA_PARTITIONS, PARTITIONS, Split, partition, project_inputs, rows_by_party
-from moonfed.training.trial import class_counts
+from moonfed.data.population import IndexedRows, PartyInfos
 
 # The class counts of the three data sets decide the sizes; no pixel is needed.
 CIFAR10 = np.repeat(np.arange(10), 5000)
@@ -31,6 +31,10 @@ PUBLISHED = [
 ]
 
 
+def counts_of(labels, parts, classes):
+    return [list(info.class_counts) for info in PartyInfos(IndexedRows(parts, labels, classes))]
+
+
 def sizes(labels, parties, beta, seed):
     return [len(part) for part in partition("dirichlet", labels, Split(parties, beta, 2, 10, seed))]
 
@@ -48,7 +52,7 @@ def test_dirichlet_gives_the_published_range_for_many_parties(parties, low, high
 
 def test_dirichlet_gives_the_published_class_counts_and_batches():
     parts = partition("dirichlet", CIFAR10, Split(10, 0.5, 2, 10, 0))
-    counts = class_counts(CIFAR10, parts, 10)
+    counts = counts_of(CIFAR10, parts, 10)
     assert counts[0] == [953, 142, 141, 75, 695, 819, 0, 2482, 0, 0]
     assert counts[8] == [1127, 153, 680, 500, 698, 1139, 92, 23, 1, 3665]
     assert sum(len(part) // 64 for part in parts) == 776
@@ -84,7 +88,7 @@ def test_a_split_is_decided_by_its_seed(kind):
 def test_shards_give_each_party_k_classes_and_leave_no_class_out():
     labels = digits().labels.numpy()
     for parties, k in ((10, 2), (5, 2), (7, 3), (20, 1)):
-        counts = np.array(class_counts(labels, partition("shards", labels, Split(parties, 0.5, k, 1, 0)), 10))
+        counts = np.array(counts_of(labels, partition("shards", labels, Split(parties, 0.5, k, 1, 0)), 10))
         assert ((counts > 0).sum(1) == k).all()
         holders = (counts > 0).sum(0)
         assert holders.min() >= 1
@@ -101,7 +105,7 @@ def test_quantity_skews_sizes_and_not_classes():
     parts = partition("quantity", CIFAR10, Split(10, 0.5, 2, 500, 0))
     found = [len(part) for part in parts]
     assert max(found) > 3 * min(found)
-    shares = np.array(class_counts(CIFAR10, parts, 10)) / np.array(found)[:, None]
+    shares = np.array(counts_of(CIFAR10, parts, 10)) / np.array(found)[:, None]
     assert abs(shares - 0.1).max() < 0.05
 
 
@@ -164,7 +168,7 @@ def between(parts):
 def label_skew(parts):
     """Mean distance of a party's class shares from those of all rows."""
     shares = np.bincount(CLASSES, minlength=10) / len(CLASSES)
-    counts = np.array(class_counts(CLASSES, parts, 10))
+    counts = np.array(counts_of(CLASSES, parts, 10))
     return float(np.abs(counts / counts.sum(1, keepdims=True) - shares).sum(1).mean() / 2)
 
 

@@ -9,8 +9,8 @@ from commands import SMALL, moonfed
 from worlds import gap, run_one, settings, some_digits, trained
 
 from moonfed.core.errors import UserError
+from moonfed.training.party_rows import split_rows
 from moonfed.training.resolve import resolve
-from moonfed.training.trial import split_rows
 from moonfed.training.validation_rows import hold_out
 
 PARTS = [np.arange(0, 50), np.arange(50, 60), np.arange(60, 63)]

@@ -18,6 +18,8 @@ class Settings(TypedDict, total=False):
     """What may be set besides: the flags of moonfed run, with the same defaults."""
 
     partition: str
+    population: str
+    rows_per_party: int
     beta: float
     classes_per_party: int
     floor: int

@@ -21,9 +21,8 @@ from moonfed.data.readers import EncodedRows, read_dataset
 from moonfed.data.readers.options import IMAGES
 from moonfed.storage.run_files import FEDERATION
 from moonfed.storage.saved_model import Saved
-from moonfed.training.trial import split_rows
+from moonfed.training.party_rows import divide_data
 from moonfed.training.user_data import reader_options
-from moonfed.training.validation_rows import hold_out
 
 MAX_BYTES = 10_000_000  # a larger training file is read again only if it is the one to predict
 
@@ -33,10 +32,8 @@ def find_training_rows(saved: Saved, path: Path, found: EncodedRows) -> NDArray[
     data = _training_data(saved, path)
     if isinstance(data, str):
         return data
-    parts = split_rows(saved.config, data)
-    if saved.config.data.validation:
-        parts, _ = hold_out(parts, saved.config.data.validation, saved.config.run.seed)
-    trained = set(_digests(data.inputs[torch.as_tensor(np.concatenate(parts))]))
+    parts, _, monitor = divide_data(saved.config, data)  # rows of monitor chose the model that is kept
+    trained = set(_digests(data.inputs[torch.as_tensor(np.concatenate([parts.all_rows, *monitor]))]))
     images = saved.encoding.kind == IMAGES and isinstance(found.rows.content, np.ndarray)
     rows = torch.from_numpy(found.rows.content) if images else found.inputs  # images are not normalised in a data set
     return np.array([digest in trained for digest in _digests(rows)])

@@ -22,7 +22,7 @@ site = Commands(help="A site's side of a federation: moonfed site init, join.")
 SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
 # Sites are the parties, and each trains alone; the coordinator has no training rows to set aside.
 ELSEWHERE = (
-    *("data_parties", "run_engine", "run_lanes", "run_compile"),
+    *("data_parties", "data_population", "data_rows_per_party", "run_engine", "run_lanes", "run_compile"),
     *("data_monitor", "train_patience", "train_calibrate"),
 )
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a name in runs/")]

@@ -30,7 +30,10 @@ logger = logging.getLogger(__name__)
 FIRST_PARTY = 0  # whose features are plotted where each party has its own model
 MAX_SEEDS_PLOTTED = 3  # of one kind of split
 MAX_SPLITS_PLOTTED = 12  # of a page
-SPLIT_SETTINGS = ("dataset", "path", "partition", "parties", "beta", "classes_per_party", "floor", "validation")
+SPLIT_SETTINGS = (
+    *("dataset", "path", "partition", "parties", "beta", "classes_per_party", "floor", "validation"),
+    *("population", "rows_per_party"),
+)
 
 
 def split_section(settings: Sequence[Setting], name: str) -> Section:

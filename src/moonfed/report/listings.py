@@ -22,6 +22,8 @@ def partition_table(split: dict[str, Any]) -> Table:
         f"rows per party: mean {split['mean']:.1f}, standard deviation {split['std']:.1f}, "
         f"from {min(split['sizes'])} to {max(split['sizes'])}"
     )
+    if split["parties"] > len(split["sizes"]):
+        note += f"; the first {len(split['sizes']):,} of {split['parties']:,} parties"
     lines = list(zip(parties, split["sizes"], split["class_counts"], strict=True))
     if len(classes) > MAX_CLASS_COLUMNS:
         columns = ["party", "rows", "classes present", "largest class"]

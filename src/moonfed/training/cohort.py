@@ -2,11 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from moonfed.core.seeds import generator, published_python
 from moonfed.core.types import PartyInfo
+from moonfed.data.population import totals_of
 from moonfed.training.resolve import ResolvedConfig
 
 REMEMBERED_ROUNDS = 3  # a runner may draw the next round's cohort ahead
@@ -70,10 +75,16 @@ class Cohorts:
 
     def _by_rows(self, round: int) -> Cohort:
         # Algorithm 3 of Shi: K draws with probability p_k, then 1/K each; a party drawn twice counts twice.
-        rows = [info.rows for info in self.infos]
-        p = [n / sum(rows) for n in rows]
-        draws = generator(self.seed, "cohort", round).choice(len(rows), size=self.size, replace=True, p=p)
-        return [Participant(party, float(times), 1.0) for party, times in Counter(int(draw) for draw in draws).items()]
+        uniform = generator(self.seed, "cohort", round).random(self.size)
+        draws: list[int] = self._cumulative_shares.searchsorted(uniform, side="right").tolist()
+        return [Participant(party, float(times), 1.0) for party, times in Counter(draws).items()]
+
+    @cached_property
+    def _cumulative_shares(self) -> NDArray[np.float64]:
+        """Add up the parties' shares of the rows, [party]; Generator.choice with p would do it in every round."""
+        totals = totals_of(self.infos)
+        shares: NDArray[np.float64] = np.cumsum(totals.sizes / totals.rows)
+        return shares / shares[-1]
 
     def _with_stragglers(self, round: int, cohort: Cohort) -> Cohort:
         slow = int(self.settings.stragglers * len(cohort) + 0.5)

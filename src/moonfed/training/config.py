@@ -15,8 +15,10 @@ from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
 from moonfed.training.data_defaults import settle_monitor, with_defaults
 from moonfed.training.optimizer_settings import settle_optimizer
+from moonfed.training.population_settings import with_population
 from moonfed.training.registry import check_name, check_options, chosen_server, make_algorithm, ordered_parts, preset_of
 from moonfed.training.settings import (
+    DEFAULT_ROWS_PER_PARTY,
     AlgorithmSettings,
     CohortSettings,
     DataSettings,
@@ -77,7 +79,7 @@ FREE = {
 
 # Settings that are younger than a run, each with the value that changes nothing: runs without them keep their identity.
 NEWER: dict[str, dict[str, Any]] = {
-    "data": {"validation": 0.0, "monitor": 0.0},
+    "data": {"validation": 0.0, "monitor": 0.0, "population": None, "rows_per_party": DEFAULT_ROWS_PER_PARTY},
     "train": {
         **{"max_grad_norm": 0.0, "optimizer": "sgd", "lr_schedule": "constant", "lr_decay": 1.0},
         **{"patience": 0, "calibrate": False},
@@ -98,7 +100,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
         config = Config.model_validate(values)
     except ValidationError as error:
         raise _first(error) from None
-    data = settled(config.data)
+    data = settled(with_population(config.data))
     train = with_defaults(config.train) if data.path is None else config.train  # of user data, resolve knows more
     config = config.model_copy(update={"data": data, "train": train})
     config = config.model_copy(update={"algorithm": _split_name(config.algorithm)})

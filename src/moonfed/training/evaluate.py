@@ -18,6 +18,7 @@ from moonfed.data.dataset import Dataset
 from moonfed.engines.query import sum_batches
 from moonfed.training.trial import RunContext, Trial
 
+MAX_PARTIES_RECORDED = 1000  # of a population, with an accuracy at each of them
 MAX_TEST_ROWS = 1 << 40  # of a site: sums of counts must not overflow
 
 
@@ -128,7 +129,7 @@ def evaluate_round(
         "accuracy": score.accuracy,
         "test_loss": score.loss,
         "accuracy_by_class": score.by_class,
-        "accuracy_at_party": at_parties(trial, score),
+        **at_parties(trial, score),
         **over_consensus(trial, context, score),
     }
     net, data = context.nets.inference, trial.spec.evaluation
@@ -189,9 +190,14 @@ def score_models(
     return {party: evaluate(net, data, model, keep_logits) for party, model in models.items()}
 
 
-def at_parties(trial: Trial, score: Score) -> list[float | None]:
-    """Score a model at each party: on the party's own rows where they are known, else by its class shares."""
-    return [_at_party(trial, score, info) for info in trial.spec.infos]
+def at_parties(trial: Trial, score: Score) -> dict[str, list[float | None]]:
+    """Score a model at each party: on the party's own rows where they are known, else by its class shares.
+
+    Of a large population it is not recorded: a round costs by its cohort alone.
+    """
+    if len(trial.spec.infos) > MAX_PARTIES_RECORDED:
+        return {}
+    return {"accuracy_at_party": [_at_party(trial, score, info) for info in trial.spec.infos]}
 
 
 def _at_party(trial: Trial, score: Score, info: PartyInfo) -> float | None:

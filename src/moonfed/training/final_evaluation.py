@@ -10,7 +10,15 @@ import torch
 from moonfed.core.tree import numbers
 from moonfed.data.dataset import Dataset
 from moonfed.training.calibration import calibrated, fit_temperature
-from moonfed.training.evaluate import Score, at_parties, beside_personal, evaluate, over_parties, score_models
+from moonfed.training.evaluate import (
+    MAX_PARTIES_RECORDED,
+    Score,
+    at_parties,
+    beside_personal,
+    evaluate,
+    over_parties,
+    score_models,
+)
 from moonfed.training.metrics import ANY_CLASSES, Metrics, Probabilities, probability_metrics
 from moonfed.training.records import RoundRecord
 from moonfed.training.trial import RunContext, Trial
@@ -36,14 +44,14 @@ def final_evaluation(trial: Trial, context: RunContext, scores: Mapping[int, Sco
     (score,) = scores.values()
     temperature = _temperature(trial, context) if trial.config.train.calibrate else None
     probabilities = [_probabilities(score, temperature)]
-    parties = len(data.party_names)
+    parties = len(data.party_names) if len(data.party_names) <= MAX_PARTIES_RECORDED else 0
     return {
         "rounds": trial.round,
         **({} if trial.best is None else {"best_round": trial.best.round}),
         "accuracy": score.accuracy,
         "test_loss": score.loss,
         "accuracy_by_class": score.by_class,
-        "accuracy_at_party": at_parties(trial, score),
+        **at_parties(trial, score),
         "confusion": numbers(score.confusion),
         **_mean_metrics(data, probabilities),
         **_positive(data),
@@ -101,7 +109,7 @@ def _by_party(
 ) -> dict[str, Any]:
     """Describe each party that the data names: its rows, and how good its model is on its own evaluation rows."""
     natural = trial.config.data.partition == "natural"
-    if not (natural and trial.spec.parts) or data.party is None or data.test_party is None:
+    if not (natural and trial.spec.parts and scores) or data.party is None or data.test_party is None:
         return {}  # also where the parties are other machines, whose rows are not here
     trained = torch.as_tensor(np.concatenate(list(trial.spec.parts))).to(data.party.device)
     training_rows = numbers(torch.bincount(data.party[trained], minlength=len(data.party_names)))

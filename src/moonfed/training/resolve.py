@@ -45,7 +45,7 @@ def resolve(
     """
     split = resolve_split(config, data)
     batch = config.train.batch or _default_batch(split, data)
-    rows = len(data.labels) if rows is None else rows
+    rows = training_size(split, data) if rows is None else rows
     table = is_table(split, data)
     defaults = table_defaults(rows, split.parties, batch, data.classes, split.partition) if table else USUAL
     train = with_defaults(config.train, defaults)
@@ -64,6 +64,11 @@ def resolve(
         cohort=config.cohort,
         run=config.run.model_copy(update={"precision": precision}),
     )
+
+
+def training_size(split: DataSettings, data: Dataset) -> int:
+    """Return the training rows of all parties."""
+    return len(data.labels) if split.population is None else split.parties * split.rows_per_party
 
 
 def is_table(split: DataSettings, data: Dataset) -> bool:
@@ -92,6 +97,8 @@ def resolve_split(config: Config, data: Dataset) -> ResolvedData:
 
 def _default_batch(split: ResolvedData, data: Dataset) -> int:
     """The data set's own batch size; for a simulated split of user data, no more than every party has."""
+    if split.population is not None:
+        return min(data.batch, split.rows_per_party)
     if split.path is None or split.partition == "natural":
         return data.batch
     return max(1, min(data.batch, rows_left(split.floor, split)))

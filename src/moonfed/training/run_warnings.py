@@ -106,6 +106,4 @@ def overfitting(rounds: Sequence[RoundRecord], kind: str = "test") -> str | None
 
 def guessing_loss(trial: Trial) -> float:
     """The cross-entropy of predicting the class shares of all training rows, whatever the input."""
-    totals = [sum(counts) for counts in zip(*(info.class_counts for info in trial.spec.infos), strict=True)]
-    rows = sum(totals)
-    return -sum(n / rows * math.log(n / rows) for n in totals if n)
+    return -sum(share * math.log(share) for share in trial.spec.totals.class_shares if share)

@@ -30,6 +30,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
 NonNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 DEFAULT_MONITOR = 0.1
+DEFAULT_ROWS_PER_PARTY = 64
 DEFAULT_EPOCHS, DEFAULT_WEIGHT_DECAY, DEFAULT_LR_SCHEDULE = 10, 1e-5, "constant"  # but of a user's table: data_defaults
 
 
@@ -43,6 +44,12 @@ class DataSettings(Section):
         "dirichlet; feature-skew: parties differ in their inputs instead of their classes",
     )
     parties: Count = Field(10, description="number of parties")
+    population: Annotated[str, Field(pattern=r"^virtual:[1-9]\d{0,6}$")] | None = Field(
+        None,
+        description="virtual:N: N parties that draw their rows from the data with replacement, by --partition "
+        "dirichlet or iid; use it with a small --fraction (default: every row is one party's)",
+    )
+    rows_per_party: Count = Field(DEFAULT_ROWS_PER_PARTY, description="rows of each party of a virtual population")
     beta: Annotated[float, Field(le=MAX_NUMBER)] = Field(
         0.5, description="concentration of the Dirichlet distribution; smaller is more skewed"
     )

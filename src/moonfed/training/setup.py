@@ -13,7 +13,7 @@ from moonfed.models import ENCODERS, frozen_tensors
 from moonfed.models.custom import CustomEncoder, load_custom, measure_encoder
 from moonfed.training.config import Config
 from moonfed.training.network import build, net_spec
-from moonfed.training.resolve import ResolvedConfig, resolve
+from moonfed.training.resolve import ResolvedConfig, resolve, training_size
 from moonfed.training.settings import DataSettings
 from moonfed.training.topology_file import EdgeReader, read_edges, warn_of_parts, with_edges
 from moonfed.training.trial import RunContext, Trial, new_trial
@@ -45,7 +45,8 @@ def set_up(
     first, run = resolved[0], asked.run
     model = build(net_spec(first, data, custom)).to(data.inputs.device)
     frozen, nets = frozen_tensors(model), nets_of(model, data)
-    steps = len(resolved) * first.train.rounds * first.train.epochs * len(data.labels) // first.train.batch
+    rows = training_size(first.data, data)
+    steps = len(resolved) * first.train.rounds * first.train.epochs * rows // first.train.batch
     compile = run.compile and first.cohort.fraction * steps >= MIN_STEPS_TO_COMPILE
     precision = first.run.precision if run.precision == "auto" else run.precision
     engine = pick_engine(run.engine, nets, data, EngineOptions(precision, run.lanes, compile))

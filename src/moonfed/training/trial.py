@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from moonfed.core.algorithm import Algorithm
@@ -13,18 +13,19 @@ from moonfed.core.private_tensors import public_part
 from moonfed.core.types import PartyInfo, Population, Slots, Snapshot, State, Tensors
 from moonfed.core.wording import counted
 from moonfed.data import Dataset
-from moonfed.data.partition import Rows, Split, partition
+from moonfed.data.partition import Rows
+from moonfed.data.population import PartyInfos, Totals, totals_of
 from moonfed.engines import Engine, Nets, overflow_hint
 from moonfed.models import normalises_rows
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.cohort import Cohorts
 from moonfed.training.early_stopping import Best
 from moonfed.training.network import NetSpec, build, net_spec, private_tensors, random_model
+from moonfed.training.party_rows import divide_data
 from moonfed.training.registry import ALGORITHMS, make_algorithm
 from moonfed.training.resolve import ResolvedConfig
-from moonfed.training.settings import DataSettings
 from moonfed.training.unit_order import check_unit_order
-from moonfed.training.validation_rows import divide_rows, evaluated_on
+from moonfed.training.validation_rows import evaluated_on
 
 MIN_NORMALISED_ROWS = 2  # of a batch, for batch normalisation
 
@@ -57,10 +58,15 @@ class TrialSpec:
     private: frozenset[str] = frozenset()  # names of the tensors that never leave a party
     monitor: Dataset | None = None  # its test rows are those set aside for early stopping and calibration
 
+    @cached_property
+    def totals(self) -> Totals:
+        """What is known of all parties together."""
+        return totals_of(self.infos)
+
     @property
     def population(self) -> Population:
         """All parties together."""
-        return Population(len(self.infos), sum(info.rows for info in self.infos), self.config.run.seed)
+        return Population(len(self.infos), self.totals.rows, self.config.run.seed)
 
     def party_name(self, party: int) -> str:
         """Return a party's name, or its number."""
@@ -152,47 +158,12 @@ class Trial:
 def new_trial(config: ResolvedConfig, context: RunContext, label: str = "") -> Trial:
     """Set a trial up before its first round."""
     data, evaluation = context.data, context.data
-    parts, validation, monitor = divide_rows(split_rows(config, data), config.data, config.run.seed)
+    parts, validation, monitor = divide_data(config, data)
     if config.data.validation:
         evaluation = evaluated_on(data, validation)
-    counts = class_counts(data.labels.cpu().numpy(), parts, data.classes)
-    infos = [PartyInfo(i, len(part), tuple(counts[i])) for i, part in enumerate(parts)]
-    trial = start_trial(config, evaluation, parts, infos, context.custom, label)
+    trial = start_trial(config, evaluation, parts, PartyInfos(parts), context.custom, label)
     watched = evaluated_on(data, monitor) if monitor else None
     return replace(trial, spec=replace(trial.spec, frozen=context.frozen, monitor=watched))
-
-
-def split_rows(config: ResolvedConfig, data: Dataset) -> list[Rows]:
-    """Return the training rows of each party; a pooled algorithm has one party with all rows."""
-    labels = data.labels.cpu().numpy()
-    if ALGORITHMS[config.algorithm.name].pooled:
-        return [np.arange(len(labels))]
-    settings = config.data
-    party = None if data.party is None else data.party.cpu().numpy()
-    if settings.parties > len(labels):
-        raise UserError(
-            f"{settings.parties} parties need at least as many rows, the data has {len(labels)}; use fewer --parties"
-        )
-    default = DataSettings.model_fields["classes_per_party"].default
-    if settings.partition != "shards" and settings.classes_per_party != default:
-        raise UserError(
-            f"--classes-per-party {settings.classes_per_party} is for --partition shards, the partition is "
-            f"{settings.partition}; omit it, or use --partition shards"
-        )
-    floor = 1 if settings.partition == "natural" else settings.floor
-    split = Split(settings.parties, settings.beta, settings.classes_per_party, floor, settings.partition_seed, party)
-    if settings.partition == "feature-skew":
-        if data.words:
-            raise UserError(
-                f"feature-skew needs inputs that are numbers, {data.name} has texts; use another --partition"
-            )
-        split = split._replace(inputs=data.inputs.cpu().numpy())
-    return partition(settings.partition, labels, split)
-
-
-def class_counts(labels: Rows, parts: Sequence[Rows], classes: int) -> list[list[int]]:
-    """Count each party's rows of each class."""
-    return [np.bincount(labels[part], minlength=classes).tolist() for part in parts]
 
 
 def start_trial(
@@ -210,9 +181,9 @@ def start_trial(
     names = tuple(sites) or (data.party_names if natural else ())
     simulated = bool(parts) and config.data.partition != "natural"
     network, device, cohorts = net_spec(config, data, custom), data.inputs.device, Cohorts(config, infos)
-    check_batch(config, network, min(infos, key=lambda info: info.rows), names, simulated)
     algorithm = make_algorithm(settings.name, settings.server, settings.options)
     spec = TrialSpec(label or algorithm.name, config, algorithm, network, device, parts, infos, cohorts, data, names)
+    check_batch(config, network, infos[spec.totals.smallest], names, simulated)
     spec = replace(spec, private=private_tensors(network, algorithm.local))
     model = spec.init_model("model")
     public = public_part(model, spec.private)
@@ -237,9 +208,10 @@ def check_batch(
     rows, batch = smallest.rows, config.train.batch
     name = names[smallest.party] if smallest.party < len(names) else smallest.party
     if rows < batch and simulated:
+        more = f"--floor {batch}" if config.data.population is None else f"--rows-per-party {batch}"
         raise UserError(
             f"party {name} has {counted(rows, 'row')}, fewer than a batch of {batch}; use --batch {rows} or smaller, "
-            f"or --floor {batch}"
+            f"or {more}"
         )
     if min(rows, batch) < MIN_NORMALISED_ROWS and (config.model.norm == "batch" or normalises_rows(build(network))):
         more = ", or a larger --batch" if rows >= MIN_NORMALISED_ROWS else f", or leave out party {name}"

@@ -66,11 +66,13 @@ def _take(rows: Rows, count: int, seed: int, purpose: str, party: int) -> tuple[
 
 def hold_out(parts: Sequence[Rows], fraction: float, seed: int) -> tuple[list[Rows], list[Rows]]:
     """Hold a fraction of each party's rows out, drawn per party from the seed; the rest keeps its order."""
+    if not fraction:
+        return list(parts), [rows[:0] for rows in parts]
     training: list[Rows] = []
     held_out: list[Rows] = []
     for party, rows in enumerate(parts):
-        count = _validation_count(len(rows), fraction) if fraction else 0
-        if count and count >= len(rows):
+        count = _validation_count(len(rows), fraction)
+        if count >= len(rows):
             raise UserError(
                 f"party {party} has {counted(len(rows), 'row')}, too few to hold {fraction:g} of them out and train on "
                 "the rest; use fewer parties, a larger --floor or another --validation"

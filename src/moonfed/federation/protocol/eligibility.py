@@ -22,6 +22,8 @@ def check_federable(config: Config) -> None:
             f"--partition {config.data.partition} splits one data set, but in a federation each site has its own rows; "
             "omit --partition"
         )
+    if config.data.population is not None:
+        raise UserError(f"--population {config.data.population} simulates parties, a federation has sites; omit it")
     if is_custom(config.model.model):
         raise UserError(
             f"sites do not run code that is sent to them, so the encoder {config.model.model} cannot be federated; "

@@ -12,8 +12,8 @@ from moonfed.data.readers.encoding import Encoding, encoding_of
 from moonfed.data.readers.schema import read_with_encoding
 from moonfed.federation.pki.site_folder import SiteSettings
 from moonfed.training.config import Config
+from moonfed.training.party_rows import split_rows
 from moonfed.training.resolve import resolve
-from moonfed.training.trial import split_rows
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from moonfed.core.tree import tree_map
 from moonfed.core.types import PartyInfo, Slots, Snapshot, State, as_snapshot
 from moonfed.data.batches import draw_plan, probe_plan
 from moonfed.data.partition import Rows
+from moonfed.data.population import IndexedRows
 from moonfed.engines import EngineOptions, Job, JobResult, nets_of, pick_device, pick_engine
 from moonfed.engines.companions import run_with_companions
 from moonfed.engines.devices import set_threads
@@ -51,7 +52,7 @@ from moonfed.training.lr_schedule import round_lr
 from moonfed.training.network import NetSpec, build, net_spec, private_tensors, random_model
 from moonfed.training.registry import make_algorithm
 from moonfed.training.resolve import ResolvedConfig, resolve
-from moonfed.training.trial import RunContext, class_counts
+from moonfed.training.trial import RunContext
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +201,7 @@ class SiteTrainer:
             spec = net_spec(config, data)
             nets = nets_of(build(spec).to(device), data)
             engine = pick_engine("sequential", nets, data, EngineOptions(config.run.precision))
-            counts = tuple(class_counts(data.labels.cpu().numpy(), [rows], data.classes)[0])
+            counts = IndexedRows([rows], data.labels.cpu().numpy(), data.classes).info(0).class_counts
             if algorithm.personal and not len(data.test_labels):
                 raise UserError(
                     f"{algorithm.name} judges this site's own model on test rows of this site, and it has none; "
