@@ -9,6 +9,7 @@ import pytest
 import torch
 from commands import moonfed
 
+from moonfed.bench import populations
 from moonfed.bench.baseline import make_baseline
 from moonfed.bench.neighbours import time_beside_neighbours
 from moonfed.bench.speed import measure, time_mode
@@ -179,3 +180,29 @@ def test_neighbours_are_a_measurement_of_their_own(others):
     answer = moonfed("bench", "--neighbours", "2", *others)
     assert answer.code == 2
     assert answer.err.splitlines()[-1].endswith("omit --device, --only and --lanes")
+
+
+def test_populations_are_timed_and_their_rounds_write_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(populations.time_populations, "__defaults__", (2,))
+    answer = moonfed("bench", "--populations", "100,50000", "--device", "cpu", "--json")
+    assert answer.code == 0, answer.err
+    small, large = answer.value["populations"]
+    assert (small["parties"], large["parties"]) == (100, 50_000)
+    assert abs(small["checkpoint_bytes"] - large["checkpoint_bytes"]) < 20_000, "names of files and parties"
+    assert large["checkpoint_bytes"] > 50 * 4 * 5000, "fifty previous models"
+    assert answer.value["round_ratio"] == large["round_seconds"] / small["round_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--populations", "10"], "--populations needs different numbers from 50 to 1000000"),
+        (["--populations", "100,100"], "--populations needs different numbers from 50"),
+        (["--populations", "many"], "for example 1000,100000, got many"),
+        (["--populations", "100", "--neighbours", "2"], "--populations is a measurement of its own; omit"),
+    ],
+)
+def test_populations_that_cannot_be_timed_are_refused(words: list[str], said: str) -> None:
+    answer = moonfed("bench", *words)
+    assert answer.code == 2
+    assert said in answer.err

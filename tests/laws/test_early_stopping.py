@@ -200,13 +200,17 @@ def test_a_trial_that_has_ended_does_not_send_the_others_back() -> None:
     def at(*rounds: int) -> list[Manifest]:
         return [Manifest(number, 1, "", "", "", False) for number in rounds]
 
-    def chosen(*committed: list[Manifest], ended: tuple[bool, ...]) -> list[int]:
-        return [0 if m is None else m.round for m in lowest_common(committed, ended)]
+    def chosen(*committed: list[Manifest], ended: tuple[bool, ...], kept: tuple[bool, ...] = ()) -> list[int]:
+        found = lowest_common(committed, ended, kept or (False,) * len(committed))
+        return [0 if m is None else m.round for m in found]
 
     assert chosen(at(7, 6), at(9, 8), at(8, 7), ended=(True, False, False)) == [7, 8, 8]
     assert chosen(at(7, 6), at(6, 5), ended=(True, False)) == [6, 6], "the last round was made together"
     assert chosen(at(7, 6), at(9, 8), ended=(True, True)) == [7, 9]
     assert chosen(at(3, 2), at(2, 1), ended=(False, False)) == [2, 2]
+    assert chosen(at(5), [], ended=(False, False)) == [0, 0], "killed between their first commits"
+    assert chosen(at(5), [], ended=(False, True)) == [5, 0], "the other was added later, or failed"
+    assert chosen(at(5), [], ended=(False, False), kept=(True, False)) == [5, 0], "its results are there"
 
 
 def test_a_result_in_python_is_that_of_the_best_round() -> None:

@@ -15,6 +15,7 @@ from moonfed.federation.protocol.eligibility import check_federable
 from moonfed.training.config import make_config
 from moonfed.training.party_rows import divide_data
 from moonfed.training.resolve import resolve
+from moonfed.training.setup import load_data
 from moonfed.training.split_summary import describe_split
 
 LABELS = np.repeat(np.arange(10), [50, 100, 150, 50, 100, 150, 50, 100, 150, 100])
@@ -32,6 +33,7 @@ def population(parties, name="moon", **changes):
         data__parties=parties,
         data__population=f"virtual:{parties}",
         data__rows_per_party=16,
+        data__floor=10,
         cohort__fraction=3 / parties,
         **changes,
     )
@@ -133,6 +135,8 @@ def test_engines_agree_on_a_virtual_population(name, float64):
         ({"population": "virtual:9", "parties": 8}, "has 9 parties, got --parties 8; omit one"),
         ({"population": "virtual:9", "partition": "shards"}, "by dirichlet or iid; got --partition shards"),
         ({"population": "virtual:9", "beta": 0}, "needs --beta > 0, got 0"),
+        ({"population": "virtual:9", "floor": 3}, "--floor is for splits of the rows, --population virtual:9 draws"),
+        ({"population": "virtual:9", "classes_per_party": 3}, "omit --classes-per-party"),
         ({"population": "virtual:2000000"}, "at most 1000000 parties, got virtual:2000000"),
     ],
 )
@@ -141,10 +145,39 @@ def test_settings_of_a_population_that_mean_nothing_are_refused(values, why):
         make_config({"data": values})
 
 
+@pytest.mark.parametrize("name", ["ditto", "fedper", "solo", "gossip", "fedavg+gossip"])
+def test_a_model_for_each_party_of_a_large_population_is_refused(name):
+    small, large = ({"data": {"population": f"virtual:{n}"}, "algorithm": {"name": name}} for n in (1000, 1001))
+    assert make_config(small).data.parties == 1000
+    with pytest.raises(UserError, match="trains a model for each party, so --population takes at most 1000 parties"):
+        make_config(large)
+
+
+def test_an_even_population_needs_no_beta():
+    assert make_config({"data": {"population": "virtual:9", "partition": "iid", "beta": 0}}).data.parties == 9
+
+
+def test_rows_that_are_drawn_twice_do_not_change_a_tables_weight_decay_nor_the_pooled_baseline(place):
+    lines = ["a,b,y", *(f"{i % 7},{i % 5},{i % 2}" for i in range(400))]
+    (place / "table.csv").write_text("\n".join(lines))
+    for name in ("moon", "centralised"):
+        decays = [
+            resolve(config, load_data(config.data)).train.weight_decay
+            for more in ({}, {"population": "virtual:50000"})
+            for config in [
+                make_config({"data": {"path": "table.csv", "label": "y"} | more, "algorithm": {"name": name}})
+            ]
+        ]
+        assert decays[0] == decays[1] > 1e-5
+
+
 def test_a_population_is_refused_between_sites_and_a_batch_that_no_party_fills():
-    config = make_config({"data": {"population": "virtual:9"}})
-    with pytest.raises(UserError, match="--population virtual:9 simulates parties, a federation has sites"):
-        check_federable(config)
+    for values, why in (
+        ({"data": {"population": "virtual:9"}}, "--population virtual:9 simulates parties, a federation has sites"),
+        ({"run": {"checkpoint_every": 2}}, "--checkpoint-every 2 leaves rounds to be repeated"),
+    ):
+        with pytest.raises(UserError, match=why):
+            check_federable(make_config(values))
     small = make_config({"data": {"population": "virtual:9", "rows_per_party": 8}, "train": {"batch": 16}})
     with pytest.raises(UserError, match="fewer than a batch of 16; use --batch 8 or smaller, or --rows-per-party 16"):
         ready(small)
@@ -161,6 +194,7 @@ def test_runs_without_a_population_keep_their_identity():
 def test_a_split_of_many_parties_lists_the_first():
     split = describe_split(make_config({"data": {"population": "virtual:50000"}}), some_digits())
     assert (split["parties"], split["rows"], split["mean"], split["std"]) == (50_000, 3_200_000, 64.0, 0.0)
+    assert (split["smallest"], split["largest"]) == (64, 64)
     assert len(split["sizes"]) == len(split["class_counts"]) == 1000
 
 

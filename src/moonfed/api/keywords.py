@@ -63,6 +63,7 @@ class Settings(TypedDict, total=False):
     lanes: int
     compile: bool
     gamma: bool
+    checkpoint_every: int
     evaluate_every: int
     evaluate_parties: bool
     tensorboard: bool

@@ -13,6 +13,8 @@ from moonfed.core.errors import RunFailed, UserError
 from moonfed.core.wording import counted
 from moonfed.engines.devices import DEVICE_KINDS
 
+MAX_DIGITS = 10
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -40,10 +42,22 @@ def bench(
             max=64,
         ),
     ] = None,
+    populations: Annotated[
+        str | None,
+        typer.Option(
+            "--populations",
+            help="instead, time rounds of 50 virtual parties of these populations, for example 1000,100000",
+            metavar="NUMBERS",
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Time the same work by the eager loop and by the stacked engine; both must end at the same weights."""
-    if neighbours is not None:
+    if populations is not None:
+        if only or lanes or neighbours is not None:
+            raise UserError("--populations is a measurement of its own; omit --neighbours, --only and --lanes")
+        bench_populations(populations, device, json_)
+    elif neighbours is not None:
         if only or lanes or device != "auto":
             raise UserError("--neighbours is a measurement of its own; omit --device, --only and --lanes")
         bench_neighbours(neighbours, json_)
@@ -66,9 +80,9 @@ def bench_engines(device: str, only: str | None, lanes: str | None, json_: bool)
     for mode in modes:
         if mode not in known:
             raise UserError(f"--only knows {', '.join(known)} on this device, got {mode}")
-    if lanes and not all(part.isdecimal() and 0 < int(part) <= 1000 for part in lanes.split(",")):
+    if lanes and not all(0 < number <= 1000 for number in _numbers(lanes)):
         raise UserError(f"--lanes needs numbers from 1 to 1000, for example 10,30,100, got {lanes}")
-    widths = [int(part) for part in lanes.split(",")] if lanes else []
+    widths = _numbers(lanes) if lanes else []
     with timed_messages():
         result = measure(chosen, modes, widths)
     if json_:
@@ -102,6 +116,47 @@ def bench_neighbours(neighbours: int, json_: bool) -> None:
     ):
         print_line(f"{name}: {', '.join(f'{s:.1f}' for s in seconds)} s")
     print_line(f"times slower (medians) {timing.times_slower:.2f}; the weights of all runs are equal to the bit")
+
+
+def bench_populations(sizes: str, device: str, json_: bool) -> None:
+    """Print what a round costs by the size of the population."""
+    from moonfed.bench.populations import COHORT, time_populations
+    from moonfed.engines import pick_device
+    from moonfed.report.blocks import Table
+    from moonfed.report.terminal import print_line, print_table
+
+    numbers = _numbers(sizes)
+    if len(set(numbers)) < len(numbers) or not all(COHORT <= number <= 1_000_000 for number in numbers):
+        raise UserError(
+            f"--populations needs different numbers from {COHORT} to 1000000, for example 1000,100000, got {sizes}"
+        )
+    pick_device(device)  # refuses one that is not there
+    with timed_messages():
+        found = time_populations(numbers, device)
+    if json_:
+        typer.echo(json.dumps(found.facts(), indent=2))
+        return
+    columns = ["parties", "start, s", "s per round", "peak GiB", "checkpoint MB per round", "resume, s"]
+    rows = [
+        [
+            f"{timing.parties:,}",
+            f"{timing.start_seconds:.1f}",
+            f"{timing.round_seconds:.3f}",
+            f"{timing.peak_bytes / 2**30:.2f}",
+            f"{timing.checkpoint_bytes / 1e6:.2f}",
+            f"{timing.resume_seconds:.1f}",
+        ]
+        for timing in found.timings
+    ]
+    note = "start and resume: until the first round, Python's own start included; peak: of the main process"
+    print_table(Table("populations", f"MOON, {COHORT} parties per round", columns, rows, "rrrrrr", note=note))
+    if len(numbers) > 1:
+        print_line(f"a round of the largest population takes {found.round_ratio:.2f} times one of the smallest")
+
+
+def _numbers(text: str) -> list[int]:
+    """Read whole numbers between commas; what is none counts as 0, which every caller refuses."""
+    return [int(part) if part.isdecimal() and len(part) < MAX_DIGITS else 0 for part in text.split(",")]
 
 
 def timed_messages() -> "AbstractContextManager[None]":

@@ -23,6 +23,7 @@ SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "f
 # Sites are the parties, and each trains alone; the coordinator has no training rows to set aside.
 ELSEWHERE = (
     *("data_parties", "data_population", "data_rows_per_party", "run_engine", "run_lanes", "run_compile"),
+    "run_checkpoint_every",  # a site remembers two rounds
     *("data_monitor", "train_patience", "train_calibrate"),
 )
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a name in runs/")]

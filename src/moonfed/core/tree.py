@@ -1,6 +1,6 @@
 """Arithmetic on dictionaries of tensors, and walks over trees of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 import torch
@@ -38,7 +38,7 @@ def leaves(tree: Any) -> list[Tensor]:
     """List every tensor of a tree, in order."""
     if isinstance(tree, Tensor):
         return [tree]
-    parts: Any = tree.values() if isinstance(tree, dict) else tree  # type: ignore[union-attr]
+    parts: Any = tree.values() if isinstance(tree, dict | Mapping) else tree  # type: ignore[union-attr]
     return [leaf for part in parts for leaf in leaves(part)]
 
 

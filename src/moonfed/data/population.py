@@ -12,7 +12,7 @@ from moonfed.core.seeds import generator
 from moonfed.core.types import PartyInfo
 from moonfed.data.partition import Rows
 
-REMEMBERED_PARTIES = 4096  # of a virtual population: their rows are drawn once for a round and its evaluation
+REMEMBERED_BYTES, MIN_REMEMBERED = 1 << 25, 64  # rows of virtual parties that need not be drawn again
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -119,7 +119,7 @@ class VirtualRows(PartyRows):
         self.pool = pool[np.argsort(labels[pool], kind="stable")]  # rows of each class together
         self.counts = np.bincount(labels[pool], minlength=classes)
         self.parties, self.size, self.beta, self.seed = parties, size, beta, seed
-        self._remembered = lru_cache(REMEMBERED_PARTIES)(self._draw)
+        self._remembered = lru_cache(max(MIN_REMEMBERED, REMEMBERED_BYTES // (8 * size)))(self._draw)
 
     def __len__(self) -> int:
         return self.parties

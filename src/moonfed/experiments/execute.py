@@ -29,8 +29,8 @@ def execute(
 ) -> list[tuple[Trial, RunRecord]]:
     """Run trials that were set up together, each in its folder, from where the folder stands to the last round.
 
-    Every round is committed. Without a folder a trial gets one in runs/, named after its settings. Returned are the
-    trials as they end, with their records.
+    Rounds are committed as --checkpoint-every says. Without a folder a trial gets one in runs/, named after its
+    settings. Returned are the trials as they end, with their records.
     """
     places = [place or default_folder(trial.config) for place, trial in zip(out, trials, strict=True)]
     for place in places:
@@ -50,11 +50,11 @@ def execute(
             opened.enter_context(board)
         for folder in folders:  # whatever is refused is refused before any folder is changed
             folder.check(resume)
-        ready = list(trials)
-        if any(folder.resumes for folder in folders):
-            ended = [folder.has_ended for folder in folders]
-            start = lowest_common([folder.checkpoint.manifests() for folder in folders], ended)
-            ready = [folder.load(trial, at) for trial, folder, at in zip(trials, folders, start, strict=True)]
+        waiting = [not folder.holds_back for folder in folders]
+        kept = [folder.has_result for folder in folders]
+        start = lowest_common([folder.checkpoint.manifests() for folder in folders], waiting, kept)
+        share = 1 / len(folders)
+        ready = [folder.load(trial, at, share) for trial, folder, at in zip(trials, folders, start, strict=True)]
         for callback in observers:
             callback.on_start(ready)
         ended = run_rounds(ready, context, observers, runner)

@@ -10,6 +10,7 @@ from moonfed.report.blocks import Table
 from moonfed.report.cell_text import ends_text
 
 MAX_CLASS_COLUMNS = 20
+MAX_PARTIES_PRINTED = 1000
 
 
 def partition_table(split: dict[str, Any]) -> Table:
@@ -20,11 +21,11 @@ def partition_table(split: dict[str, Any]) -> Table:
     parties = split.get("party_names") or [str(k) for k in range(len(split["sizes"]))]
     note = (
         f"rows per party: mean {split['mean']:.1f}, standard deviation {split['std']:.1f}, "
-        f"from {min(split['sizes'])} to {max(split['sizes'])}"
+        f"from {split['smallest']} to {split['largest']}"
     )
-    if split["parties"] > len(split["sizes"]):
-        note += f"; the first {len(split['sizes']):,} of {split['parties']:,} parties"
-    lines = list(zip(parties, split["sizes"], split["class_counts"], strict=True))
+    if split["parties"] > MAX_PARTIES_PRINTED:
+        note += f"; the first {MAX_PARTIES_PRINTED:,} of {split['parties']:,} parties"
+    lines = list(zip(parties, split["sizes"], split["class_counts"], strict=True))[:MAX_PARTIES_PRINTED]
     if len(classes) > MAX_CLASS_COLUMNS:
         columns = ["party", "rows", "classes present", "largest class"]
         rows = [

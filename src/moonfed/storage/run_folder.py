@@ -1,25 +1,20 @@
 """A run folder: config.json, rounds.jsonl, evaluation.json, final.safetensors and checkpoint/."""
 
 import errno
-import os
-import platform
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from os.path import isfile
 from pathlib import Path
 from typing import IO, Any, cast
-
-import torch
 
 from moonfed.core.errors import UserError
 from moonfed.core.files import lock_folder, pack, read_json, short, write_json, write_tensors
 from moonfed.core.regular_file import regular_size
 from moonfed.core.tree import tree_map
 from moonfed.core.types import Slots, Tensors
-from moonfed.data.dataset import Dataset
-from moonfed.engines.devices import gpu_name, is_gpu
 from moonfed.storage.checkpoint import Checkpoint, Manifest
+from moonfed.storage.party_store import cache_bytes
+from moonfed.storage.run_description import describe_run
 from moonfed.storage.run_files import CHECKPOINT, CONFIG, ENCODING, EVALUATION, FAILURE, FEDERATION, FINAL, LOG
 from moonfed.storage.run_record import RunRecord, has_final_weights, read_rounds
 from moonfed.training.callbacks import Callback, Finished
@@ -74,16 +69,23 @@ class RunFolder(Callback):
         except OSError as error:
             raise UserError(f"cannot read {self.path}: {short(error)}; use --out for another place") from None
 
-    def load(self, trial: Trial, manifest: Manifest | None) -> Trial:
-        """Return the trial as it was at a committed round, or as it is before its first."""
-        self.start = manifest
-        if manifest is None:
-            return trial
+    def load(self, trial: Trial, manifest: Manifest | None, share: float = 1.0) -> Trial:
+        """Return the trial as it was at a committed round, or as it is before its first.
+
+        share is this trial's part of the memory that a cache of what parties remember may take.
+        """
+        self.start, device = manifest, trial.spec.device
         names = [*trial.state.model.weights, *trial.state.model.buffers]
-        state, memory, self.rows = self.checkpoint.load(manifest, names)
+
+        def place(slots: Slots) -> Slots:
+            return tree_map(lambda t: t.to(device), slots)
+
+        limit = cache_bytes(device, share)
+        if manifest is None:
+            return replace(trial, memory=self.checkpoint.memory(None, names, place, limit))
+        state, self.rows = self.checkpoint.load(manifest, names)
         whole = self.checkpoint.log.stat().st_size == manifest.log_bytes
         self.finished = self.ended(self.rows) and whole and has_final_weights(self.path, manifest.round)
-        device = trial.spec.device
         released = self.checkpoint.load_released(manifest, names) if trial.algorithm.phases else None
         best = self.checkpoint.load_best(manifest, self.rows, names)
         if best is not None:
@@ -91,11 +93,21 @@ class RunFolder(Callback):
         return replace(
             trial,
             state=tree_map(lambda t: t.to(device), state),
-            memory={party: tree_map(lambda t: t.to(device), slots) for party, slots in memory.items()},
+            memory=self.checkpoint.memory(manifest, names, place, limit),
             round=manifest.round,
             best=best,
             released=None if released is None else tree_map(lambda t: t.to(device), released),
         )
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether other trials of a stack return to this one's last committed round: it was in a stack with them."""
+        return self.resumes and not self.has_ended and not (self.path / FAILURE).exists()
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the final weights of the last committed round are there."""
+        return any(has_final_weights(self.path, m.round) for m in self.checkpoint.manifests()[:1])
 
     @property
     def has_ended(self) -> bool:
@@ -132,19 +144,32 @@ class RunFolder(Callback):
             (self.path / FAILURE).unlink(missing_ok=True)
 
     def on_round(self, finished: Finished) -> None:
-        """Commit this trial's round."""
+        """Log this trial's round, and commit it if it is due."""
         for trial, record in finished:
             if trial.spec is self.spec:
-                self.checkpoint.commit(trial, record)
+                if trial.done or trial.round % self.config.run.checkpoint_every == 0:
+                    self.checkpoint.commit(trial, record)
+                else:
+                    self.checkpoint.append(record)
                 self.rows.append(cast(RoundRecord, dict(record)))  # a later callback may change its own
 
+    def on_failure(self, trial: Trial) -> None:
+        """Save the last good state of this trial, and why it failed."""
+        if trial.spec is self.spec:
+            self._commit_rest(trial)
+            write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
+
+    def _commit_rest(self, trial: Trial) -> None:
+        """Commit rounds that were not due."""
+        if self.checkpoint.trained:
+            self.checkpoint.commit(trial)
+
     def on_end(self, trials: Sequence[Trial]) -> None:
-        """Write the evaluation of this trial's final model, then its weights; or why it failed."""
+        """Write the evaluation of this trial's final model, then its weights."""
         trial = next(trial for trial in trials if trial.spec is self.spec)
         self.failure = trial.failure
-        if trial.failure is not None:
-            write_json(self.path / FAILURE, {"failure": trial.failure, "rounds": trial.round})
-        elif trial.done and not self.finished:
+        self._commit_rest(trial)  # a callback has stopped the run
+        if trial.failure is None and trial.done and not self.finished:
             tensors = final_tensors(trial)
             if trial.models_elsewhere:
                 evaluation = evaluation_of_sites(self.rows[-1])
@@ -229,41 +254,6 @@ def final_tensors(trial: Trial) -> Tensors:
     return flat | {f"{name}/{k}": v for name in models for k, v in frozen.items()}
 
 
-def describe_run(config: Config, fingerprint: str, data: Dataset) -> dict[str, Any]:
-    """Describe a run: settings, data, versions, machine."""
-    algorithm, device = config.algorithm, data.inputs.device
-    name = algorithm.name if algorithm.server is None else f"{algorithm.name}+{algorithm.server}"
-    return {
-        "name": f"{name} on {config.data.dataset}, seed {config.run.seed}",
-        "identity": config.identity,
-        "config": config.model_dump(mode="json"),
-        "data": fingerprint,
-        "inputs": describe_inputs(data),
-        **({} if data.source is None else describe_source(config, data)),
-        "versions": {"python": platform.python_version()} | {k: _version(k) for k in ("moonfed", "torch", "numpy")},
-        "machine": {
-            "system": platform.platform(),
-            "cpu": platform.machine(),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "gpu": gpu_name(device) if is_gpu(device) else None,
-        },
-    }
-
-
-def describe_inputs(data: Dataset) -> dict[str, Any]:
-    """Describe the rows a model was trained on, so that it can be built and used without them."""
-    shape, kind = list(data.inputs.shape[1:]), str(data.inputs.dtype).removeprefix("torch.")
-    scale = {"mean": list(data.mean), "std": list(data.std)}
-    return {"shape": shape, "kind": kind, "words": data.words, "classes": data.classes} | scale
-
-
-def describe_source(config: Config, data: Dataset) -> dict[str, Any]:
-    """Describe user data: its classes, its parties, where it came from, which rows were skipped."""
-    parties = {"parties": list(data.party_names)} if config.data.partition == "natural" else {}
-    return {"source": data.source, "classes": list(data.class_names)} | parties
-
-
 def differences(recorded: dict[str, Any], config: Config) -> str:
     """List the settings in which a recorded run and a config differ and may not."""
     asked = config.model_dump(mode="json")
@@ -289,10 +279,3 @@ def _hint(name: str, before: Any, config: Config) -> str:
     if name == "precision" and before == "bf16":
         return " (removed since; resume it with the version that started it)"
     return f" (--precision {before} resumes it)" if name == "precision" else ""
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

@@ -21,6 +21,9 @@ class Callback:
     def on_round(self, finished: Finished) -> bool | None:
         """Called after every round; returning True stops the run after it."""
 
+    def on_failure(self, trial: "Trial") -> None:
+        """Called when a trial has failed, with its last good state."""
+
     def on_end(self, trials: "Sequence[Trial]") -> None:
         """Called after the last round, also when the run was stopped early."""
 

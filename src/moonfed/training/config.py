@@ -15,7 +15,7 @@ from moonfed.models import ENCODERS
 from moonfed.models.custom import is_custom
 from moonfed.training.data_defaults import settle_monitor, with_defaults
 from moonfed.training.optimizer_settings import settle_optimizer
-from moonfed.training.population_settings import with_population
+from moonfed.training.population_settings import check_population, with_population
 from moonfed.training.registry import check_name, check_options, chosen_server, make_algorithm, ordered_parts, preset_of
 from moonfed.training.settings import (
     DEFAULT_ROWS_PER_PARTY,
@@ -118,6 +118,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     preset = preset_of(settings.name, settings.server)
     train = settle_optimizer(config.train, preset)
     data = settle_monitor(config.data, train, preset)
+    check_population(data, preset)
     make_algorithm(settings.name, settings.server, options)  # refuses rules that do not fit each other
     algorithm = AlgorithmSettings(name=settings.name, server=settings.server, **options)
     return config.model_copy(update={"algorithm": algorithm, "train": train, "data": data})

@@ -87,17 +87,19 @@ class ScoreQuery(Query):
         return None if wrong_right == [rows - right, right] else "its confusion and its right rows do not agree"
 
 
-def evaluate(net: nn.Module, data: Dataset, model: Snapshot, keep_logits: bool = False) -> Score:
-    """Score a model on the whole test set, in eval mode."""
-    query, logits = ScoreQuery(len(data.party_names)), list[Tensor]()
+def evaluate(net: nn.Module, data: Dataset, model: Snapshot, keep_logits: bool = False, by_party: bool = True) -> Score:
+    """Score a model on the whole test set, in eval mode; if the data names the parties of rows, by party too."""
+    named = data.test_party is not None and by_party
+    query, logits = ScoreQuery(len(data.party_names) if named else 0), list[Tensor]()
 
     def of_batch(out: Outputs, y: Tensor) -> Tensors:
         if keep_logits:
             logits.append(out.logits.cpu())
         return query.map(out, y)
 
-    named = data.test_party is not None
-    labels = data.test_labels if data.test_party is None else data.test_party * data.classes + data.test_labels
+    labels = data.test_labels
+    if named and data.test_party is not None:
+        labels = data.test_party * data.classes + labels
     score = score_of(sum_batches(net, data, model, data.test_inputs, labels, of_batch))
     return replace(score, parties=score.parties if named else None, logits=torch.cat(logits) if keep_logits else None)
 
@@ -187,7 +189,8 @@ def score_models(
 ) -> dict[int, Score]:
     """Score models, by party, on a trial's evaluation rows."""
     net, data = context.nets.inference, trial.spec.evaluation
-    return {party: evaluate(net, data, model, keep_logits) for party, model in models.items()}
+    by_party = trial.algorithm.personal or len(trial.spec.infos) <= MAX_PARTIES_RECORDED
+    return {party: evaluate(net, data, model, keep_logits, by_party) for party, model in models.items()}
 
 
 def at_parties(trial: Trial, score: Score) -> dict[str, list[float | None]]:

@@ -44,10 +44,13 @@ def run_rounds(
             finished: list[tuple[Trial, RoundRecord]] = []
             for place, cohort, results in zip(places, cohorts, runner.train(active, cohorts), strict=True):
                 current[place], record = finish_round(current[place], context, cohort, results, runner)
-                if record is not None:
-                    record["seconds"] = round(time.perf_counter() - began, 3)
-                    record["trials_in_stack"] = len(active)
-                    finished.append((current[place], record))
+                if record is None:
+                    for callback in callbacks:
+                        callback.on_failure(current[place])
+                    continue
+                record["seconds"] = round(time.perf_counter() - began, 3)
+                record["trials_in_stack"] = len(active)
+                finished.append((current[place], record))
             answers = [callback.on_round(finished) for callback in callbacks]  # every one is told
             if any(answer is True for answer in answers):
                 break

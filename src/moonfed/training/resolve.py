@@ -8,7 +8,8 @@ from moonfed.engines import pick_precision
 from moonfed.models import ENCODERS
 from moonfed.models.custom import CustomEncoder
 from moonfed.training.config import Config, TrainSettings
-from moonfed.training.data_defaults import USUAL, table_defaults, with_defaults
+from moonfed.training.data_defaults import USUAL, table_defaults, table_weight_decay, with_defaults
+from moonfed.training.registry import ALGORITHMS
 from moonfed.training.settings import DataSettings
 from moonfed.training.validation_rows import rows_left
 
@@ -45,9 +46,11 @@ def resolve(
     """
     split = resolve_split(config, data)
     batch = config.train.batch or _default_batch(split, data)
-    rows = training_size(split, data) if rows is None else rows
+    rows = training_size(config, split, data) if rows is None else rows
     table = is_table(split, data)
     defaults = table_defaults(rows, split.parties, batch, data.classes, split.partition) if table else USUAL
+    if table and split.population is not None:  # rows that are drawn twice do not regularise
+        defaults = defaults | {"weight_decay": table_weight_decay(min(rows, len(data.labels)))}
     train = with_defaults(config.train, defaults)
     encoder = data.encoder if config.model.model == "auto" else config.model.model
     encoder = encoder if custom is None else custom.name
@@ -66,9 +69,11 @@ def resolve(
     )
 
 
-def training_size(split: DataSettings, data: Dataset) -> int:
-    """Return the training rows of all parties."""
-    return len(data.labels) if split.population is None else split.parties * split.rows_per_party
+def training_size(config: Config, split: DataSettings, data: Dataset) -> int:
+    """Return the training rows of all parties; virtual ones draw the same row several times."""
+    if split.population is None or ALGORITHMS[config.algorithm.name].pooled:
+        return len(data.labels)
+    return split.parties * split.rows_per_party
 
 
 def is_table(split: DataSettings, data: Dataset) -> bool:

@@ -77,8 +77,10 @@ def make_job(trial: Trial, context: RunContext, who: Participant, plan: BatchPla
     local, optimizer = trial.algorithm.local, OPTIMIZERS[train.optimizer]
     if plan is None:
         plan = party_plan(spec, context, who, trial.round)
-    state, memory = trial.algorithm.aggregator.send(trial.state, info), trial.memory.get(party)
-    if memory is None:
+    state = trial.algorithm.aggregator.send(trial.state, info)
+    if party in trial.memory:
+        memory = trial.memory[party]
+    else:
         memory = first_memory(local, optimizer, state, info, spec.init_model, spec.private)
     probe = probe_plan(spec.parts[party], train.batch, context.data.augmentation) if trial.config.run.gamma else None
     rates = (round_lr(train, trial.round), train.momentum, train.weight_decay)

@@ -259,6 +259,7 @@ class RunSettings(Section):
         description="record each party's gamma: gradient norm after the round over before",
         json_schema_extra={"flag": "--gamma/--no-gamma"},
     )
+    checkpoint_every: Count = Field(1, description="rounds between two saved states; the last round is always saved")
     evaluate_every: Count = Field(1, description="rounds between two evaluations; the last round is always evaluated")
     evaluate_parties: bool = Field(
         False,

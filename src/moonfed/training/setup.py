@@ -45,7 +45,7 @@ def set_up(
     first, run = resolved[0], asked.run
     model = build(net_spec(first, data, custom)).to(data.inputs.device)
     frozen, nets = frozen_tensors(model), nets_of(model, data)
-    rows = training_size(first.data, data)
+    rows = training_size(first, first.data, data)
     steps = len(resolved) * first.train.rounds * first.train.epochs * rows // first.train.batch
     compile = run.compile and first.cohort.fraction * steps >= MIN_STEPS_TO_COMPILE
     precision = first.run.precision if run.precision == "auto" else run.precision

@@ -13,20 +13,21 @@ from moonfed.training.party_rows import divide_data
 from moonfed.training.resolve import resolve
 from moonfed.training.setup import load_data
 
-MAX_PARTIES_LISTED = 1000  # of a population, the first
+MAX_PARTIES_LISTED = 1000  # of a virtual population, the first
 
 
 def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any]:
     """Split the rows as a config says and count them by party and class; the data is loaded if it is not given.
 
-    Of a large population the first parties are listed; "parties", "rows", "mean" and "std" are of all.
+    Of a large virtual population the first parties are listed; the other figures are of all.
     """
     data = data or load_data(config.data)
     resolved = resolve(config, data)
     settings = resolved.data
     parts = divide_data(resolved, data).training
     sizes: list[int] = parts.totals.sizes.tolist()
-    infos: list[PartyInfo] = PartyInfos(parts)[:MAX_PARTIES_LISTED]
+    listed = len(sizes) if settings.population is None else min(len(sizes), MAX_PARTIES_LISTED)
+    infos: list[PartyInfo] = PartyInfos(parts)[:listed]
     return {
         "dataset": settings.dataset,
         "partition": settings.partition,
@@ -35,10 +36,12 @@ def describe_split(config: Config, data: Dataset | None = None) -> dict[str, Any
         "seed": settings.partition_seed,
         "rows": parts.totals.rows,
         "test": len(data.test_labels),
-        "sizes": sizes[:MAX_PARTIES_LISTED],
+        "sizes": sizes[:listed],
         "mean": float(np.mean(sizes)),
         "std": float(np.std(sizes)),
-        "party_names": list(data.party_names)[:MAX_PARTIES_LISTED] if settings.partition == "natural" else None,
+        "smallest": min(sizes),
+        "largest": max(sizes),
+        "party_names": list(data.party_names) if settings.partition == "natural" else None,
         "class_names": list(data.class_names or CLASS_NAMES.get(data.name, ())) or None,
         "class_counts": [list(info.class_counts) for info in infos],
     }

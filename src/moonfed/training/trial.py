@@ -21,6 +21,7 @@ from moonfed.models.custom import CustomEncoder
 from moonfed.training.cohort import Cohorts
 from moonfed.training.early_stopping import Best
 from moonfed.training.network import NetSpec, build, net_spec, private_tensors, random_model
+from moonfed.training.party_memory import PartyMemory
 from moonfed.training.party_rows import divide_data
 from moonfed.training.registry import ALGORITHMS, make_algorithm
 from moonfed.training.resolve import ResolvedConfig
@@ -83,7 +84,7 @@ class Trial:
 
     spec: TrialSpec
     state: State
-    memory: dict[int, Slots] = field(default_factory=dict[int, Slots])  # what each party remembers
+    memory: PartyMemory = field(default_factory=dict[int, Slots])  # what each party remembers
     round: int = 0  # rounds done
     failure: str | None = None
     evaluation: dict[str, Any] | None = None  # of the final model in full, after the last round
@@ -147,7 +148,7 @@ class Trial:
         local, sent = self.algorithm.local, self.algorithm.aggregator.party_models(self.state)
         parties = [info.party for info in self.spec.infos] if local.private or local.own_rows else sorted(self.memory)
         states = {k: self.state._replace(model=sent.get(k, self.state.model)) for k in parties}
-        models = {k: local.personal(states[k], self.memory.get(k, {})) for k in parties}
+        models = {k: local.personal(state, self.memory.get(k, {})) for k, state in states.items()}
         return {party: model for party, model in models.items() if model is not None}
 
     def fail(self, why: str) -> "Trial":

@@ -24,6 +24,11 @@ def check_federable(config: Config) -> None:
         )
     if config.data.population is not None:
         raise UserError(f"--population {config.data.population} simulates parties, a federation has sites; omit it")
+    if config.run.checkpoint_every > 1:
+        raise UserError(
+            f"--checkpoint-every {config.run.checkpoint_every} leaves rounds to be repeated, and sites repeat the last "
+            "one only; omit it in a federation"
+        )
     if is_custom(config.model.model):
         raise UserError(
             f"sites do not run code that is sent to them, so the encoder {config.model.model} cannot be federated; "
