@@ -61,8 +61,7 @@ class PartyStore(Mapping[int, Slots]):
         return self.saved.get(party)
 
     def __iter__(self) -> Iterator[int]:
-        yield from self.saved.parties
-        yield from (party for party in self.fresh if party not in self.saved.parties)
+        return iter(sorted({*self.saved.parties, *self.fresh}))
 
     def __len__(self) -> int:
         return len(self.saved.parties) + sum(party not in self.saved.parties for party in self.fresh)
