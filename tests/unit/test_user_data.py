@@ -40,6 +40,18 @@ def test_held_out_rows_have_the_class_proportions_and_depend_on_the_seed():
     assert hold_out(labels, parties, 0.2, 1)[1].tolist() != test.tolist()
 
 
+def test_classes_are_rounded_by_the_largest_remainders_and_their_order_breaks_ties():
+    own, largest = np.repeat([0, 1, 2, 3], [3, 5, 3, 3]), np.repeat([0, 1, 2, 3], 20)  # the largest keeps a row of each
+    labels, parties = np.concatenate([own, largest]), np.repeat([0, 1], [14, 80])
+    for seed in range(5):
+        _, test = hold_out(labels, parties, 0.25, seed)
+        held = np.bincount(labels[test[parties[test] == 0]], minlength=4)
+        assert held.tolist() == [1, 1, 1, 1], "due are 0.75, 1.25, 0.75, 0.75, together 4 of 14 rows"
+        _, test = hold_out(labels, parties, 0.2, seed)
+        held = np.bincount(labels[test[parties[test] == 0]], minlength=4)
+        assert held.tolist() == [1, 1, 1, 0], "due are 0.6, 1.0, 0.6, 0.6, together 3 of 14 rows"
+
+
 def test_the_only_row_of_a_class_is_trained_on(place: Path):
     labels = np.array([0] * 9 + [1])
     for seed in range(20):

@@ -4,7 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moonfed.core.seeds import generator
-from moonfed.data.partition import Rows, rows_by_party
+from moonfed.data.partition import Rows
+
+Counts = NDArray[np.int64]
 
 
 def hold_out(labels: Rows, parties: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
@@ -20,28 +22,38 @@ def hold_out(labels: Rows, parties: Rows, share: float, seed: int) -> tuple[Rows
     _, first = np.unique(labels[largest_first], return_index=True)
     reserved = np.zeros(len(labels), dtype=bool)
     reserved[largest_first[first]] = True
-    test = np.zeros(len(labels), dtype=bool)
-    for rows in rows_by_party(order, parties, len(sizes)):
-        count = min(max(1, round(share * len(rows))), len(rows) - 1)
-        test[_choose(rows, labels, reserved, count, share)] = True
-    return np.flatnonzero(~test), np.flatnonzero(test)
+    # A group is the rows of one class at one party; groups are in order of party, then class.
+    keys, group = np.unique(parties * (int(labels.max()) + 1) + labels, return_inverse=True)
+    party = keys // (int(labels.max()) + 1)
+    taken = _rows_to_take(party, np.bincount(group), np.bincount(group[~reserved], minlength=len(keys)), sizes, share)
+    free = order[~reserved[order]]
+    free = free[np.argsort(group[free], kind="stable")]
+    test = free[_place_within(group[free]) < taken[group[free]]]
+    held_out = np.zeros(len(labels), dtype=bool)
+    held_out[test] = True
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def _choose(rows: Rows, labels: Rows, reserved: NDArray[np.bool_], count: int, share: float) -> Rows:
-    """Choose test rows of one party: the share of each class, rounded by the largest remainders."""
-    classes, counts = np.unique(labels[rows], return_counts=True)
-    free = [rows[(labels[rows] == k) & ~reserved[rows]] for k in classes]
-    due = [min(share * n, len(of_class)) for n, of_class in zip(counts, free, strict=True)]
-    taken = [int(d) for d in due]
-    remainders = sorted(range(len(classes)), key=lambda k: taken[k] - due[k])
-    while sum(taken) < count:
-        room = [k for k in remainders if taken[k] < len(free[k])]
-        if not room:
-            break
-        for k in room[: count - sum(taken)]:
-            taken[k] += 1
-    excess = sum(taken) - count
-    for k in reversed(remainders):
-        less = min(max(0, excess), taken[k])
-        taken[k], excess = taken[k] - less, excess - less
-    return np.concatenate([of_class[:n] for of_class, n in zip(free, taken, strict=True)])
+def _rows_to_take(party: Rows, counts: Counts, free: Counts, sizes: Counts, share: float) -> Counts:
+    """Return how many free rows of each group are tested: the share of the group, rounded by the largest remainders.
+
+    party, counts and free are those of each group, sizes the rows of each party.
+    """
+    wanted = np.minimum(np.maximum(1, np.round(share * sizes).astype(np.int64)), sizes - 1)
+    due = np.minimum(share * counts, free)
+    taken = due.astype(np.int64)
+    by_remainder = np.lexsort((np.arange(len(party)), taken - due, party))
+    owner = party[by_remainder]
+    while True:  # one more row of each group that has one, as long as its party wants more
+        missing = wanted - np.bincount(party, taken, minlength=len(sizes)).astype(np.int64)
+        open_groups = by_remainder[(taken < free)[by_remainder] & (missing[owner] > 0)]
+        more = open_groups[_place_within(party[open_groups]) < missing[party[open_groups]]]
+        if not len(more):
+            return taken
+        taken[more] += 1
+
+
+def _place_within(group: Rows) -> Rows:
+    """Number the members of each group from 0; members of a group are neighbours."""
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    return np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))
