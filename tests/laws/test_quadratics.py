@@ -18,7 +18,7 @@ from moonfed.core.rules import Aggregator, LocalRule, ServerOptimizer
 from moonfed.core.types import Optim, Outputs, PartyInfo, Population, Snapshot, State, StepContext, Upload, as_tensors
 from moonfed.data.dataset import Augmentation, Dataset
 from moonfed.engines import ENGINES, EngineOptions, nets_of
-from moonfed.engines.step import effective_steps_of
+from moonfed.engines.party_round import effective_steps_of
 from moonfed.training.cohort import Cohorts
 from moonfed.training.network import NetSpec
 from moonfed.training.resolve import resolve

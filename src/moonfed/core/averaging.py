@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import add
+from moonfed.core.tree import foreach_add, foreach_mul
 from moonfed.core.types import Snapshot, State, Tensors, Update
 
 
@@ -13,16 +13,17 @@ def weighted(delta: Tensors, buffers: Tensors, share: float) -> Tensors:
     """Multiply an update and its buffers by a share; shares need not sum to one over the cohort."""
     unit = next(iter(delta.values()))
     floats = {k: v.to(unit.dtype) for k, v in buffers.items()}
-    weight = torch.tensor(share, dtype=unit.dtype, device=unit.device)
-    parts = {f"delta/{k}": v * share for k, v in delta.items()} | {f"buffers/{k}": v * share for k, v in floats.items()}
-    return parts | {"share": weight}
+    parts = {f"delta/{k}": v for k, v in delta.items()} | {f"buffers/{k}": v for k, v in floats.items()}
+    products = foreach_mul(list(parts.values()), share)
+    return dict(zip(parts, products, strict=True)) | {"share": unit.new_full((), share)}
 
 
 def total_of(parts: Iterable[Tensors]) -> Tensors:
     """Add up in order; nothing is the sum of nothing."""
     total: Tensors = {}
     for part in parts:
-        total = add(total, part) if total else part
+        sums = foreach_add(list(total.values()), [part[k] for k in total]) if total else part.values()
+        total = dict(zip(total or part, sums, strict=True))
     return total
 
 

@@ -1,6 +1,6 @@
 """Arithmetic on dictionaries of tensors, and walks over trees of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
 import torch
@@ -14,6 +14,9 @@ vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm  # pyright: ignore
 batches: Callable[[Tensor, int], tuple[Tensor, ...]] = torch.split  # pyright: ignore
 numbers: Callable[[Tensor], list[Any]] = Tensor.tolist  # pyright: ignore
 foreach_norm: Callable[..., tuple[Tensor, ...]] = torch._foreach_norm  # pyright: ignore
+foreach_add: Callable[..., tuple[Tensor, ...]] = torch._foreach_add  # pyright: ignore
+foreach_sub: Callable[..., tuple[Tensor, ...]] = torch._foreach_sub  # pyright: ignore
+foreach_mul: Callable[..., tuple[Tensor, ...]] = torch._foreach_mul  # pyright: ignore
 
 
 @overload
@@ -40,6 +43,12 @@ def leaves(tree: Any) -> list[Tensor]:
         return [tree]
     parts: Any = tree.values() if isinstance(tree, dict | Mapping) else tree  # type: ignore[union-attr]
     return [leaf for part in parts for leaf in leaves(part)]
+
+
+def fill_tree(tree: T, tensors: Iterable[Tensor]) -> T:
+    """Return a tree of the same structure with other tensors."""
+    remaining = iter(tensors)
+    return tree_map(lambda _: next(remaining), tree)
 
 
 def add(a: Tensors, b: Tensors) -> Tensors:

@@ -16,8 +16,10 @@ from moonfed.engines.base import EngineOptions, Job, JobResult, Nets
 from moonfed.engines.cuda.precision import numeric_precision, with_precision
 from moonfed.engines.devices import is_gpu
 from moonfed.engines.dropout import seed_step
+from moonfed.engines.gamma import gamma_of
+from moonfed.engines.party_round import conclude, prepare
 from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS
-from moonfed.engines.step import Batch, conclude, gamma_of, on_device, prepare, single_lane, step
+from moonfed.engines.step import Batch, on_device, single_lane, step
 from moonfed.engines.stopwatch import timed
 
 
@@ -37,7 +39,7 @@ class Sequential:
             return [result for job in jobs for result in timed(partial(self._run_alone, job))]
 
     def _run_alone(self, job: Job) -> list[JobResult]:
-        carry, fixed, anchors = prepare(job)
+        ((carry, fixed, anchors),) = prepare([job])
         dtype = next(iter(carry.model.weights.values())).dtype
         plan = on_device(self.data, job.plan)
         clip = job.max_grad_norm > 0
@@ -54,4 +56,5 @@ class Sequential:
                 carry, parts = step(self.nets, job.local, job.optimizer, clip, single_lane, carry, batch, fixed)
                 history.append(parts)
         losses = {k: torch.stack([parts[k] for parts in history]).cpu() for k in history[0]}
-        return [conclude(job, carry, fixed, losses, gamma_of(self.nets, self.data, job, carry.model))]
+        gamma = gamma_of(self.nets, self.data, job, carry.model)
+        return conclude([job], [carry], [fixed], [losses], [gamma])

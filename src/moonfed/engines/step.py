@@ -1,4 +1,4 @@
-"""The only training step of the package, and what every engine does before and after it."""
+"""The only training step of the package."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -10,30 +10,22 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from moonfed.core.private_tensors import PRIVATE, private_part, public_part, with_private
 from moonfed.core.rules import LocalRule
-from moonfed.core.tree import add, norm, scale, tree_map, union
+from moonfed.core.tree import add, norm, scale, tree_map
 from moonfed.core.types import (
     Clock,
-    InitModel,
     Optim,
     Outputs,
-    PartyInfo,
     PartyTensors,
     Slots,
     Snapshot,
     State,
     StepContext,
     Tensors,
-    Trained,
-    Upload,
-    as_snapshot,
-    party_tensors,
 )
-from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
-from moonfed.engines.base import Job, JobResult, Nets
+from moonfed.engines.base import Nets
 from moonfed.engines.dropout import CounterDropout, seed_step
 from moonfed.engines.local_optimizer import LocalOptimizer
 
@@ -69,49 +61,8 @@ class Batch(NamedTuple):
     number: Tensor  # int64: of the step within the round
 
 
-def first_memory(
-    local: LocalRule,
-    optimizer: LocalOptimizer,
-    state: State,
-    info: PartyInfo,
-    init_model: InitModel,
-    private: frozenset[str],
-) -> Slots:
-    """Make a party's memory at its first participation: that of its rule and of the rule's companion.
-
-    It includes the party's private tensors and an optimiser that is kept.
-    """
-    memory = local.init_memory(state, info, init_model)
-    if private:
-        memory = memory | {PRIVATE: private_part(state.model, private)}
-    if local.keeps_optimizer:
-        memory = memory | optimizer.init(local.start(state, memory).weights)
-    if local.companion is not None:
-        beside = first_memory(local.companion, optimizer, state, info, init_model, frozenset())
-        memory = union(memory, beside)
-    return memory
-
-
-def prepare(job: Job) -> tuple[Carry, Fixed, dict[str, Snapshot]]:
-    """Ask the rule where a job starts from and which anchors it reads."""
-    state = job.state
-    start = job.local.start(state, job.memory)
-    if job.private:
-        start = with_private(start, as_snapshot(job.memory, PRIVATE))
-    unit = next(iter(start.weights.values()))
-    rates = (job.lr, job.momentum, job.weight_decay, job.max_grad_norm)
-    optim = Optim(*(unit.new_full((), v) for v in rates))
-    floats = {name: unit.new_full((), value) for name, value in job.local.float_settings.items()}
-    if job.local.keeps_optimizer:
-        optimizer: Slots = {k: job.memory[k] for k in job.optimizer.slots}
-    else:
-        optimizer = job.optimizer.init(start.weights)
-    when = (torch.full((), value, device=unit.device) for value in (job.round, len(job.plan.rows)))
-    fixed = Fixed(state, job.memory, optim, floats, party_tensors(job.info, unit), *when)
-    return Carry(start, optimizer), fixed, job.local.anchors(state, job.memory)
-
-
-def _context(weights: Tensors, anchors: dict[str, Outputs], fixed: Fixed, number: Tensor) -> StepContext:
+def context_of(weights: Tensors, anchors: dict[str, Outputs], fixed: Fixed, number: Tensor) -> StepContext:
+    """Gather what a rule may read in a step of a number."""
     clock = Clock(fixed.round, number, fixed.steps)
     return StepContext(weights, anchors, fixed.state, fixed.memory, fixed.optim, fixed.party, clock)
 
@@ -150,7 +101,7 @@ def step(
 
 
 def _perturbed(local: LocalRule, weights: Tensors, grads: Tensors, number: Tensor, fixed: Fixed) -> Tensors:
-    return add(weights, _with_floats(local, fixed.floats).perturb(grads, _context(weights, {}, fixed, number)))
+    return add(weights, _with_floats(local, fixed.floats).perturb(grads, context_of(weights, {}, fixed, number)))
 
 
 def _update(
@@ -164,7 +115,7 @@ def _update(
     fixed: Fixed,
 ) -> Carry:
     rule, optim, weights = _with_floats(local, fixed.floats), fixed.optim, carry.model.weights
-    ctx = _context(weights, {}, fixed, number)
+    ctx = context_of(weights, {}, fixed, number)
     grads = rule.transform_gradient(grads, ctx)
     if clip:
         grads = scale(grads, torch.clamp(optim.max_grad_norm / (norm(grads) + CLIP_EPSILON), max=1.0))
@@ -194,55 +145,12 @@ def _objective(
     buffers = {k: v.clone() for k, v in buffers.items()}
     with CounterDropout(batch.key) if nets.uses_dropout else nullcontext():
         out = functional_call(nets.training, (weights, buffers), batch.x)
-    parts = rule.loss(out, batch.y, _context(weights, batch.anchors, fixed, batch.number))
+    parts = rule.loss(out, batch.y, context_of(weights, batch.anchors, fixed, batch.number))
     return torch.stack(list(parts.values())).sum(), parts, buffers
 
 
 def _with_floats(local: LocalRule, floats: Tensors) -> LocalRule:
     return replace(local, **floats) if floats else local  # type: ignore[arg-type]
-
-
-def conclude(job: Job, carry: Carry, fixed: Fixed, losses: Tensors, gamma: float | None) -> JobResult:
-    """Turn a job's last step into its upload and its new memory."""
-    steps = len(job.plan.rows)
-    effective = effective_steps_of(steps, job.momentum)
-    trained = Trained(carry.model, steps, effective)
-    slots, memory = job.local.finish(trained, _context(carry.model.weights, {}, fixed, fixed.steps))
-    if job.local.keeps_optimizer:
-        memory = memory | carry.optimizer
-    if job.private:
-        memory = memory | {PRIVATE: private_part(carry.model, job.private)}
-    public = public_part(carry.model, job.private)
-    delta = {k: w - fixed.state.model.weights[k] for k, w in public.weights.items()}
-    return JobResult(Upload(delta, public.buffers, slots, steps, effective, job.lr), memory, losses, gamma)
-
-
-def effective_steps_of(steps: int, momentum: float) -> float:
-    """Sum the coefficients with which our SGD applies its gradients: the effective steps a_i."""
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-
-
-def gradient_norm(nets: Nets, data: Dataset, job: Job, probe: BatchPlan, model: Snapshot) -> Tensor:
-    """Compute the norm of the gradient of a party's whole objective, its rows unaugmented, at a model."""
-    _, fixed, anchors = prepare(job)
-    x, y = gather(data, on_device(data, probe), next(iter(model.weights.values())).dtype)
-    total: Tensors = {}
-    for xs, ys, key, number in zip(x, y, *(part.to(x.device) for part in (probe.keys, probe.numbers)), strict=True):
-        outputs = {k: functional_call(nets.inference, a, xs) for k, a in anchors.items()}
-        batch = Batch(xs, ys, outputs, key, number)
-        seed_step(nets, key)
-        grads, _, _ = gradient(nets, job.local, single_lane, model, batch, fixed)
-        total = tree_map(torch.add, total, grads) if total else grads
-    return norm(scale(total, 1 / len(x)))
-
-
-def gamma_of(nets: Nets, data: Dataset, job: Job, end: Snapshot) -> float | None:
-    """Measure gamma of Definition 2 in Shi: the norm of the local gradient after the round over before it."""
-    if job.probe is None:
-        return None
-    start, _, _ = prepare(job)
-    after, before = (gradient_norm(nets, data, job, job.probe, model) for model in (end, start.model))
-    return float(after / before)
 
 
 def on_device(data: Dataset, plan: BatchPlan) -> BatchPlan:

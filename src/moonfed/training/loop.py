@@ -72,7 +72,7 @@ def finish_round(
     """
     present = [who for who in cohort if who.party in results]
     work = _work_of(trial, {who.party: results[who.party] for who in present})
-    if (trouble := _non_finite(trial, results)) is not None:
+    if (trouble := _non_finite(trial, results, work["losses"])) is not None:
         return trial.fail(trouble), None
     spec, sent = trial.spec, nbytes(trial.shared_model) + nbytes(trial.state.sent)
     uploads = {who.party: results[who.party].upload for who in present}
@@ -132,8 +132,13 @@ def _mean_losses(done: list[JobResult]) -> dict[str, float]:
     return {k: float(torch.cat([result.losses[k] for result in done]).double().mean()) for k in done[0].losses}
 
 
-def _non_finite(trial: Trial, results: Mapping[int, JobResult]) -> str | None:
-    """Find the first step with a loss that is not a number, or an update that is not finite."""
+def _non_finite(trial: Trial, results: Mapping[int, JobResult], means: Mapping[str, float]) -> str | None:
+    """Find the first step with a loss that is not a number, or an update that is not finite; means are of the losses.
+
+    As long as all is well, all parties are looked at together.
+    """
+    if math.isfinite(sum(means.values())) and finite([result.upload.tensors for result in results.values()]):
+        return None
     where = f"in round {trial.round + 1}"
     for party, result in results.items():
         total = torch.stack(list(result.losses.values())).sum(0)

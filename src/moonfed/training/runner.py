@@ -11,8 +11,8 @@ from moonfed.engines import Job, JobResult
 from moonfed.engines.companions import run_with_companions
 from moonfed.engines.devices import is_gpu
 from moonfed.engines.local_optimizer import OPTIMIZERS
+from moonfed.engines.party_round import first_memory
 from moonfed.engines.query import sum_query
-from moonfed.engines.step import first_memory
 from moonfed.training.cohort import Cohort, Participant
 from moonfed.training.evaluate import Score, score_models
 from moonfed.training.lr_schedule import round_lr

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.proxy import TraceError
 
-from moonfed.core.tree import leaves, tree_map
+from moonfed.core.tree import fill_tree, leaves, tree_map
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +53,6 @@ def trace(function: Callable[..., Any], trees: Any) -> tuple[GraphModule, Any]:
 
     graph = make_fx(flat_function)(*(leaf.clone() for leaf in leaves(trees)))
     return graph, result
-
-
-def fill_tree(tree: Any, tensors: Any) -> Any:
-    """Return a tree of the same structure with other tensors."""
-    remaining = iter(tensors)
-    return tree_map(lambda _: next(remaining), tree)
 
 
 def _try_trace(function: Callable[..., Any], trees: Any) -> tuple[GraphModule, Any] | None:

@@ -1,13 +1,15 @@
 """A stack of lanes: executes a schedule by loading parties into lanes, taking steps and reading lanes back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import tree_map
+from moonfed.core.tree import fill_tree, leaves, tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
@@ -31,8 +33,8 @@ class LaneState(NamedTuple):
 
 def run_schedule(
     stack: "Stack", schedule: Schedule, plans: Sequence[BatchPlan], states: Sequence[LaneState]
-) -> list[tuple[Carry, Tensors]]:
-    """Run every job in its lanes; return each job's last model and optimiser state, and its losses by part."""
+) -> tuple[list[Carry], list[Tensors]]:
+    """Run every job in its lanes; return what each job's last step left, and its losses by part."""
     data = stack.spec.data
     plan = arrange_plans(plans, schedule, stack.width, data.inputs.device)
     anchors = [state.anchors for state in states]
@@ -41,35 +43,34 @@ def run_schedule(
     index = plan.rows if cache is None else cache.index
     stack.start_round(None if cache is None else cache.max_rows)
     starts: dict[int, list[Assignment]] = {}
+    leaving: dict[int, dict[int, Assignment]] = {}  # by step and lane
     for a in schedule.assignments:
         starts.setdefault(a.lane_step, []).append(a)
-    leaving = {(a.lane_step + a.steps, a.lane): a.job for a in schedule.assignments}
-    lane_ends = [max(at for at, lane in leaving if lane == own) for own in range(schedule.width)]
+        leaving.setdefault(a.lane_step + a.steps, {})[a.lane] = a
+    lane_ends = [max(at for at, lanes in leaving.items() if own in lanes) for own in range(schedule.width)]
     reached: dict[int, Carry] = {}
     losses: list[Tensors] = []
     for first in range(0, schedule.steps, schedule.chunk):
         entering = starts.get(first, [])
         outputs = cache.outputs_of(entering) if cache else {}
-        for a in entering:
-            state = states[a.job]._replace(carry=reached[a.job]) if a.job_step else states[a.job]
-            stack.load_lane(a.lane, state, outputs.get(a.job))
+        stack.load_lanes(
+            {a.lane: states[a.job]._replace(carry=reached[a.job]) if a.job_step else states[a.job] for a in entering},
+            {a.lane: outputs[a.job] for a in entering if a.job in outputs},
+        )
         steps = slice(first, first + schedule.chunk)
         busy = sum(end > first for end in lane_ends)
         stack.gather_chunk(BatchPlan(*(part[:, steps] for part in plan)), index[:, steps], busy)
         for at in range(first + 1, min(first + schedule.chunk, max(lane_ends)) + 1):
             stack.step()
-            for lane in range(busy):
-                if (job := leaving.get((at, lane))) is not None:
-                    reached[job] = stack.read_lane(lane)
+            if pausing := leaving.get(at):
+                reached |= zip((a.job for a in pausing.values()), stack.read_lanes(list(pausing)), strict=True)
         losses.append(stack.chunk_losses())
-    return [(reached[job], parts) for job, parts in enumerate(_losses_by_job(losses, schedule, len(plans)))]
+    return [reached[job] for job in range(len(plans))], _losses_by_job(losses, schedule, len(plans))
 
 
 def arrange_plans(plans: Sequence[BatchPlan], schedule: Schedule, width: int, device: torch.device) -> BatchPlan:
     """Arrange the plans of the jobs by lane, [lane, step, ...]; unused steps repeat the first job's first step."""
-    begins = [0]
-    for plan in plans:
-        begins.append(begins[-1] + len(plan.rows))
+    begins = list(accumulate((len(plan.rows) for plan in plans), initial=0))
     source = torch.zeros(width, schedule.steps, dtype=torch.int64)
     for job, lane, lane_step, job_step, steps in schedule.assignments:
         begin = begins[job] + job_step
@@ -102,11 +103,14 @@ class Stack:
         """Prepare for a round; max_rows is the most rows of a party if anchor outputs are looked up, else None."""
         self.tables = None if max_rows is None else AnchorTables(self.width, max_rows)
 
-    def load_lane(self, lane: int, state: LaneState, outputs: AnchorOutputs | None = None) -> None:
-        """Put a party into a lane, with its anchors' outputs where they are looked up."""
-        copy_into(tree_map(lambda t: t[lane], self.lanes), state)
-        if self.tables is not None and outputs is not None:
-            self.tables.store(lane, outputs)
+    def load_lanes(
+        self, states: Mapping[int, LaneState], outputs: Mapping[int, AnchorOutputs] = MappingProxyType({})
+    ) -> None:
+        """Put parties into lanes, each with its anchors' outputs where they are looked up."""
+        fill_lanes(self.lanes, states)
+        if self.tables is not None:
+            for lane, own in outputs.items():
+                self.tables.store(lane, own)
 
     def gather_chunk(self, plan: BatchPlan, index: Tensor, busy: int) -> None:
         """Gather and augment the next chunk with its anchor outputs; only the first busy lanes are still in use."""
@@ -133,9 +137,10 @@ class Stack:
         self.lanes = self.lanes._replace(carry=carry)
         self.losses.append(parts)
 
-    def read_lane(self, lane: int) -> Carry:
-        """Copy the model and the optimiser's state of the party in a lane."""
-        return copied(tree_map(lambda t: t[lane], self.lanes.carry))
+    def read_lanes(self, lanes: Sequence[int]) -> list[Carry]:
+        """Copy the models and the optimisers' states of the parties in lanes."""
+        by_lane = [leaf.unbind() for leaf in leaves(self.lanes.carry)]
+        return copied([fill_tree(self.lanes.carry, [leaf[lane] for leaf in by_lane]) for lane in lanes])
 
     def chunk_losses(self) -> Tensors:
         """Return the losses of the chunk's steps: [lane, step] by part."""
@@ -173,6 +178,25 @@ def arrange_images(layout: LaneLayout, images: Tensor) -> Tensor:
     order = (1, 2, 4, 5, 0, 3) if layout.channels_last else (1, 2, 0, 3, 4, 5)
     back = [order.index(axis) for axis in range(6)]
     return images.permute(order).contiguous().permute(back)
+
+
+def fill_lanes(into: LaneState, states: Mapping[int, LaneState]) -> None:
+    """Write states into lanes; what neighbouring lanes have in common is written into all of them at once."""
+    lanes = list(states)
+    if len(lanes) < 2 or lanes != list(range(lanes[0], lanes[0] + len(lanes))):
+        for lane, state in states.items():
+            copy_into(tree_map(lambda t, lane=lane: t[lane], into), state)
+        return
+
+    def fill(all_lanes: Tensor, *values: Tensor) -> Tensor:
+        part, value = all_lanes[lanes[0] : lanes[-1] + 1], values[0]
+        if all(other is value for other in values):
+            return part.copy_(value)
+        if value.dtype == part.dtype:
+            return torch.stack(values, out=part)
+        return part.copy_(torch.stack(values))
+
+    tree_map(fill, into, *states.values())
 
 
 def copy_into(into: Any, values: Any) -> None:

@@ -19,12 +19,14 @@ from moonfed.engines.base import EngineOptions, Job, JobResult, Nets
 from moonfed.engines.cuda.cuda_graphs import CaptureError, CudaGraphStack
 from moonfed.engines.cuda.precision import numeric_precision, with_precision
 from moonfed.engines.devices import free_memory, is_gpu, peak_memory, release_memory, reset_peak_memory
+from moonfed.engines.gamma import gamma_of
+from moonfed.engines.party_round import conclude, prepare
 from moonfed.engines.stacked.graph_cache import GraphCache, first_line
 from moonfed.engines.stacked.lanes import LaneState, Stack, run_schedule
 from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS, Schedule, make_schedule, pick_chunk, pick_width
 from moonfed.engines.stacked.stack_spec import CPU_CACHE_BYTES, MIN_LANES, StackSpec
 from moonfed.engines.stacked.stacked_ops import CPU_LAYOUT, GPU_LAYOUTS, StackedOps
-from moonfed.engines.step import conclude, gamma_of, on_device, prepare
+from moonfed.engines.step import on_device
 from moonfed.engines.stopwatch import timed
 
 logger = logging.getLogger(__name__)
@@ -95,14 +97,13 @@ class Stacked:
         logger.info("out of memory: continuing with %d lanes", self.lane_limit)
 
     def _run(self, shape: Hashable, jobs: Sequence[Job]) -> list[JobResult]:
-        states = [LaneState(*prepare(job)) for job in jobs]
+        states = [LaneState(*prepared) for prepared in prepare(jobs)]
         plans = [job.plan for job in jobs]
         stack, schedule = self._stack_for(shape, plans, jobs[0], states[0])
-        ends = run_schedule(stack, schedule, plans, states)
-        return [
-            conclude(job, carry, state.fixed, losses, gamma_of(self.nets, self.data, job, carry.model))
-            for job, state, (carry, losses) in zip(jobs, states, ends, strict=True)
-        ]
+        ends, losses = run_schedule(stack, schedule, plans, states)
+        models = [end.model for end in ends]
+        gammas = [gamma_of(self.nets, self.data, job, model) for job, model in zip(jobs, models, strict=True)]
+        return conclude(jobs, ends, [state.fixed for state in states], losses, gammas)
 
     def _stack_for(
         self, shape: Hashable, plans: Sequence[BatchPlan], job: Job, like: LaneState
@@ -175,7 +176,7 @@ class Stacked:
         before = reset_peak_memory(self.device)
         stack = Stack(spec, 1, 1, like)
         stack.start_round(None)
-        stack.load_lane(0, like)
+        stack.load_lanes({0: like})
         stack.gather_chunk(plan, plan.rows, 1)
         stack.step()
         return peak_memory(self.device) - before

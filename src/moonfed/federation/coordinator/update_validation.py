@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from moonfed.core.tree import finite, leaves, vector_norm
 from moonfed.core.types import Tensors, Upload
-from moonfed.engines.step import effective_steps_of
+from moonfed.engines.party_round import effective_steps_of
 from moonfed.federation.protocol.codec import TensorSpec, decode_upload
 from moonfed.federation.protocol.rejection import MAX_LOGGED_CHARS, Rejection
 from moonfed.federation.protocol.request import EFFECTIVE_STEPS, ROWS, STEPS

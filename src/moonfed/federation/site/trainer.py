@@ -20,8 +20,8 @@ from moonfed.engines import EngineOptions, Job, JobResult, nets_of, pick_device,
 from moonfed.engines.companions import run_with_companions
 from moonfed.engines.devices import set_threads
 from moonfed.engines.local_optimizer import OPTIMIZERS
+from moonfed.engines.party_round import first_memory
 from moonfed.engines.query import sum_batches, sum_query
-from moonfed.engines.step import first_memory
 from moonfed.federation.pki.site_folder import SiteFolder
 from moonfed.federation.protocol.codec import decode_state, encode_upload
 from moonfed.federation.protocol.eligibility import check_federable
