@@ -11,7 +11,10 @@ from commands import moonfed
 
 from moonfed.bench import populations
 from moonfed.bench.baseline import make_baseline
+from moonfed.bench.cross_device import CrossDeviceWork, time_cross_device
+from moonfed.bench.first_round import time_first_round
 from moonfed.bench.neighbours import time_beside_neighbours
+from moonfed.bench.resnet50 import time_resnet50
 from moonfed.bench.speed import measure, time_mode
 from moonfed.bench.timing import Mode, Profile
 from moonfed.bench.workload import random_images
@@ -179,7 +182,7 @@ def test_a_comparison_that_fails_is_not_timed():
 def test_neighbours_are_a_measurement_of_their_own(others):
     answer = moonfed("bench", "--neighbours", "2", *others)
     assert answer.code == 2
-    assert answer.err.splitlines()[-1].endswith("omit --device, --only and --lanes")
+    assert answer.err.splitlines()[-1].endswith(f"measurement of its own; omit {others[0]}")
 
 
 def test_populations_are_timed_and_their_rounds_write_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,3 +209,31 @@ def test_populations_that_cannot_be_timed_are_refused(words: list[str], said: st
     answer = moonfed("bench", *words)
     assert answer.code == 2
     assert said in answer.err
+
+
+def test_rounds_of_many_parties_are_timed_from_a_run_that_is_logged_evaluated_and_saved():
+    found = time_cross_device(CPU, 2, CrossDeviceWork(parties=20, rows=12, fraction=0.1, batch=4, every=1))
+    facts = found.facts()
+    assert facts["workload"].startswith("2 of 20 parties per round, 12 rows each, batch 4")
+    assert [(row["way"], row["algorithm"]) for row in facts["timings"]] == [("stacked", "fedavg"), ("stacked", "moon")]
+    assert all(row[name] > 0 for row in facts["timings"] for name in found.columns[3:])
+
+
+def test_the_first_round_is_timed_in_new_processes_with_an_empty_and_a_full_cache():
+    found = time_first_round(CPU, 1280)
+    assert [row[0] for row in found.rows] == ["empty", "full"]
+    assert all(float(second or 0) > 0 for _, *seconds in found.rows for second in seconds)
+
+
+def test_a_single_party_is_timed_in_images_per_second():
+    found = time_resnet50(CPU, 64, "cnn")
+    assert [row[:2] for row in found.rows] == [("fp32", "fedavg"), ("fp32", "moon")]
+    assert all(float(images or 0) > 0 for _, _, images, *_ in found.rows)
+
+
+def test_a_workload_has_a_name_and_stands_alone(place: Path):
+    unknown = moonfed("bench", "--workload", "none")
+    assert unknown.code == 2
+    assert unknown.err == 'moonfed: no workload "none"; known: cross-device, first-round, resnet50\n'
+    both = moonfed("bench", "--workload", "resnet50", "--lanes", "10")
+    assert (both.code, both.err) == (2, "moonfed: --workload is a measurement of its own; omit --lanes\n")

@@ -1,15 +1,11 @@
 """Times the same work by the eager loop and by our engine, in one run; both must end at the same weights."""
 
 import logging
-import platform
 import statistics
 from collections.abc import Sequence
-from typing import Any
-
-import torch
 
 from moonfed.bench.baseline import EagerBaseline, make_baseline, run_baseline, seconds
-from moonfed.bench.timing import BenchResult, Mode, Profile, Timing, profile_for
+from moonfed.bench.timing import BenchResult, Mode, Profile, Timing, machine_facts, profile_for
 from moonfed.bench.workload import (
     after_first_round,
     all_jobs,
@@ -20,7 +16,7 @@ from moonfed.bench.workload import (
 )
 from moonfed.data.dataset import Dataset
 from moonfed.engines import EngineOptions
-from moonfed.engines.devices import Device, device_name, peak_memory, release_memory, reset_peak_memory
+from moonfed.engines.devices import Device, peak_memory, release_memory, reset_peak_memory
 from moonfed.training.trial import RunContext
 
 logger = logging.getLogger(__name__)
@@ -38,7 +34,7 @@ def measure(
     """
     profile = profile or profile_for(device)
     modes = [mode for mode in profile.modes if not only or mode.name in only]
-    result = BenchResult(_machine(device))
+    result = BenchResult(machine_facts(device))
     try:
         for augmented in (True, False):
             _time_modes(result, random_images(profile.rows, device, augmented), modes, profile)
@@ -126,12 +122,3 @@ def _time_width(mode: Mode, width: int, device: Device) -> Timing:
 def _lanes_used(context: RunContext) -> int | None:
     """Return the number of lanes of the engine's last stack."""
     return getattr(context.engine, "width", None)
-
-
-def _machine(device: Device) -> dict[str, Any]:
-    return {
-        "device": device_name(device),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }

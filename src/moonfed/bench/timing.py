@@ -1,9 +1,13 @@
 """What a bench measures: how much work it does, the time of each mode, and the ratios."""
 
+import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from moonfed.engines.devices import Device, is_gpu
+import torch
+
+from moonfed.engines.devices import Device, device_name, is_gpu
 
 
 class Mode(NamedTuple):
@@ -109,3 +113,28 @@ class BenchResult:
                     moon.us_per_party_step / fedavg.us_per_party_step
                 )
         return ratios
+
+
+@dataclass(frozen=True)
+class WorkloadTimings:
+    """The timings of a workload of its own, one line of a table each."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str | float | None, ...]]
+    machine: dict[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        """The timings as a JSON object."""
+        timings = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {"workload": self.caption, "machine": self.machine, "timings": timings}
+
+
+def machine_facts(device: Device) -> dict[str, Any]:
+    """Describe where a bench runs."""
+    return {
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

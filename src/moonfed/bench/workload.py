@@ -1,7 +1,9 @@
 """The work that a bench times: trials on random images, and the jobs of one of their rounds."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from moonfed.core.seeds import generator
 from moonfed.data.dataset import Augmentation, Dataset
 from moonfed.engines import EngineOptions, Job, nets_of, pick_engine
 from moonfed.engines.devices import Device
+from moonfed.training.callbacks import Callback, Finished
 from moonfed.training.config import Config, make_config
 from moonfed.training.loop import run_rounds
 from moonfed.training.network import build, net_spec
@@ -18,6 +21,27 @@ from moonfed.training.runner import make_jobs
 from moonfed.training.trial import RunContext, Trial, new_trial
 
 CIFAR_AUGMENTATION = Augmentation(pad=4, reflect=True, flip=True)
+
+
+class RoundClock(Callback):
+    """Notes when each round is done, after whatever else observes the run; may stop it."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.stop_after = stop_after
+        self.times: list[float] = []  # of the start, then of every round
+
+    def on_start(self, trials: Sequence[Trial]) -> None:
+        """Note when the first round begins."""
+        self.times.append(time.time())
+
+    def on_round(self, finished: Finished) -> bool:
+        """Note that a round is done."""
+        self.times.append(time.time())
+        return self.stop_after is not None and len(self.times) > self.stop_after
+
+    def seconds(self) -> list[float]:
+        """Return how long each round took."""
+        return [after - before for before, after in pairwise(self.times)]
 
 
 def random_images(rows: int, device: Device, augmented: bool) -> Dataset:

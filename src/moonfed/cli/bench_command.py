@@ -3,27 +3,40 @@
 import json
 import time
 from dataclasses import asdict
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moonfed.cli.help_pages import Json
 from moonfed.cli.progress import messages_to, stderr
-from moonfed.core.errors import RunFailed, UserError
+from moonfed.core.errors import RunFailed, UserError, unknown
 from moonfed.core.wording import counted
 from moonfed.engines.devices import DEVICE_KINDS
 
 MAX_DIGITS = 10
+ROUNDED_FROM = 1000.0  # numbers from here on are shown without decimals
+WORKLOADS = {
+    "cross-device": ("moonfed.bench.cross_device", "time_cross_device"),
+    "first-round": ("moonfed.bench.first_round", "time_first_round"),
+    "resnet50": ("moonfed.bench.resnet50", "time_resnet50"),
+}
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from moonfed.bench.timing import BenchResult
+    from moonfed.bench.timing import BenchResult, WorkloadTimings
+    from moonfed.engines.devices import Device
     from moonfed.report.blocks import Table
 
 
 def bench(
     device: Annotated[str, typer.Option("--device", help=", ".join(DEVICE_KINDS), metavar="VALUE")] = "auto",
+    workload: Annotated[
+        str | None,
+        typer.Option("--workload", help=f"instead, time {', '.join(WORKLOADS)}", metavar="NAME"),
+    ] = None,
     only: Annotated[
         str | None,
         typer.Option("--only", help="modes to time, for example compiled-fp16,compiled-tf32", metavar="MODES"),
@@ -53,16 +66,52 @@ def bench(
     json_: Json = False,
 ) -> None:
     """Time the same work by the eager loop and by the stacked engine; both must end at the same weights."""
-    if populations is not None:
-        if only or lanes or neighbours is not None:
-            raise UserError("--populations is a measurement of its own; omit --neighbours, --only and --lanes")
+    engines_only: dict[str, object] = {"--only": only, "--lanes": lanes}
+    if workload is not None:
+        _check_alone("--workload", engines_only | {"--neighbours": neighbours, "--populations": populations})
+        bench_workload(workload, device, json_)
+    elif populations is not None:
+        _check_alone("--populations", engines_only | {"--neighbours": neighbours})
         bench_populations(populations, device, json_)
     elif neighbours is not None:
-        if only or lanes or device != "auto":
-            raise UserError("--neighbours is a measurement of its own; omit --device, --only and --lanes")
+        _check_alone("--neighbours", engines_only | {"--device": None if device == "auto" else device})
         bench_neighbours(neighbours, json_)
     else:
         bench_engines(device, only, lanes, json_)
+
+
+def _check_alone(option: str, others: "Mapping[str, object]") -> None:
+    """Refuse options that do not go with a measurement of its own."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise UserError(f"{option} is a measurement of its own; omit {' and '.join(given)}")
+
+
+def bench_workload(name: str, device: str, json_: bool) -> None:
+    """Print the timings of a workload of its own."""
+    from moonfed.engines import pick_device
+    from moonfed.report.blocks import Table
+    from moonfed.report.terminal import print_table
+
+    if name not in WORKLOADS:
+        raise unknown("workload", name, WORKLOADS)
+    module, function = WORKLOADS[name]
+    measure: Callable[[Device], WorkloadTimings] = getattr(import_module(module), function)
+    chosen = pick_device(device)
+    with timed_messages():
+        found = measure(chosen)
+    if json_:
+        typer.echo(json.dumps(found.facts(), indent=2))
+        return
+    rows = [[_cell(value) for value in row] for row in found.rows]
+    sides = "".join("l" if isinstance(value, str) else "r" for value in found.rows[0])
+    note = f"{found.machine['device']}, {counted(found.machine['threads'], 'thread')}, torch {found.machine['torch']}"
+    print_table(Table("bench", found.caption, list(found.columns), rows, sides, note=note))
+
+
+def _cell(value: str | float | None) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= ROUNDED_FROM else f"{value:.4g}"
+    return str(value or "")
 
 
 def bench_engines(device: str, only: str | None, lanes: str | None, json_: bool) -> None:
