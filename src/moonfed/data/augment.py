@@ -10,6 +10,8 @@ from torch.nn.functional import pad as constant_pad
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 
+MAX_SPREAD = 4096  # numbers that repeat the values of the channels
+
 
 def gather(
     data: Dataset, plan: BatchPlan, dtype: torch.dtype, lay: Callable[[Tensor], Tensor] | None = None
@@ -42,7 +44,22 @@ def normalise(data: Dataset, pixels: Tensor, dtype: torch.dtype) -> Tensor:
     if not data.mean:
         return pixels.to(dtype)
     mean, std = (_channel_tensor(values, dtype, pixels.device) for values in (data.mean, data.std))
-    return pixels.to(dtype).sub_(mean).div_(std)
+    images = pixels.to(dtype)
+    if not images.is_cuda:
+        mean, std = (_spread(values, images) for values in (mean, std))
+    return images.sub_(mean).div_(std)
+
+
+def _spread(values: Tensor, images: Tensor) -> Tensor:
+    """Repeat the values of the channels along the inner axes of images in memory, so that a CPU can vectorise.
+
+    Where channels are the innermost axis, it would otherwise take three numbers at a time.
+    """
+    channel = images.dim() - 3
+    for axis in range(images.dim()):
+        if axis != channel and images.stride(axis) * images.shape[axis] > MAX_SPREAD:
+            images = images.narrow(axis, 0, 1)
+    return torch.empty_like(images).copy_(values)
 
 
 def sample_inputs(data: Dataset) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,8 @@ def _names(values: Array, what: str, rows: int) -> list[str]:
         codes = np.ascontiguousarray(values).view(values.dtype.str.replace("U", "u")[:2] + "4")
         if ((codes > MAX_CHARACTER) | ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1]))).any():
             raise UserError(f"{what} has text that is not Unicode; write it again")
-    return [as_name(value, what) for value in values.tolist()]
+    name_of = cache(partial(as_name, what=what))  # there are fewer names than rows
+    return [name_of(value) for value in values.tolist()]
 
 
 def _empty(names: list[str] | None) -> list[int]:
