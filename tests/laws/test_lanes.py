@@ -1,5 +1,9 @@
 """Layers of stacked lanes give what each lane gives by itself, in every layout."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,12 +11,21 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from moonfed.core.seeds import torch_seeded
+from moonfed.data.augment import normalise
+from moonfed.data.dataset import Dataset
 from moonfed.engines.cuda.fp16_conv import Fp16Convolutions
 from moonfed.engines.stacked.lanes import arrange_images
-from moonfed.engines.stacked.stacked_ops import CPU_LAYOUT, FP16_LAYOUT, FP32_LAYOUT, TF32_LAYOUT, StackedOps
+from moonfed.engines.stacked.stacked_ops import (
+    AVX2_LAYOUT,
+    CPU_LAYOUT,
+    FP16_LAYOUT,
+    FP32_LAYOUT,
+    TF32_LAYOUT,
+    StackedOps,
+)
 
 LANES = 3
-LAYOUTS = [CPU_LAYOUT, FP32_LAYOUT, TF32_LAYOUT, FP16_LAYOUT._replace(fp16=False)]
+LAYOUTS = [CPU_LAYOUT, AVX2_LAYOUT, FP32_LAYOUT, TF32_LAYOUT, FP16_LAYOUT._replace(fp16=False)]
 
 
 class Layers(nn.Module):
@@ -101,3 +114,21 @@ def test_images_arranged_for_a_layout_are_the_same_images(layout):
     arranged = arrange_images(layout, pixels)
     assert torch.equal(arranged, pixels)
     assert arranged.stride() != pixels.stride()
+
+
+@pytest.mark.parametrize("layout", [CPU_LAYOUT, FP32_LAYOUT])
+def test_normalised_images_have_the_same_bits_in_every_order_in_memory(layout):
+    pixels = torch.randint(0, 256, (2, 3, 4, 3, 5, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    tests = torch.zeros(1, 3, 5, 6, dtype=torch.uint8)
+    labels = torch.zeros(1, dtype=torch.int64)
+    data = Dataset("noise", pixels[0, 0], labels, tests, labels, 2, (120.0, 50.0, 7.0), (70.0, 3.0, 11.0))
+    wanted = (pixels.float() - torch.tensor(data.mean)[:, None, None]) / torch.tensor(data.std)[:, None, None]
+    assert torch.equal(normalise(data, arrange_images(layout, pixels), torch.float32), wanted)
+
+
+@pytest.mark.parametrize(("kernels", "pads"), [("avx2", True), ("default", False)])
+def test_images_of_three_channels_are_padded_for_avx2_kernels(kernels, pads):
+    code = "from moonfed.engines.stacked.stacked_ops import cpu_layout; print(cpu_layout().pad_three)"
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": kernels}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == str(pads)

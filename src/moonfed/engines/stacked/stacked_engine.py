@@ -25,7 +25,7 @@ from moonfed.engines.stacked.graph_cache import GraphCache, first_line
 from moonfed.engines.stacked.lanes import LaneState, Stack, run_schedule
 from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS, Schedule, make_schedule, pick_chunk, pick_width
 from moonfed.engines.stacked.stack_spec import CPU_CACHE_BYTES, MIN_LANES, StackSpec
-from moonfed.engines.stacked.stacked_ops import CPU_LAYOUT, GPU_LAYOUTS, StackedOps
+from moonfed.engines.stacked.stacked_ops import GPU_LAYOUTS, StackedOps, cpu_layout
 from moonfed.engines.step import on_device
 from moonfed.engines.stopwatch import timed
 
@@ -133,7 +133,7 @@ class Stacked:
 
     def _make_spec(self, shape: Hashable, job: Job) -> StackSpec:
         """Specify stacked lanes; their steps are traced on a CPU, since a GPU has CUDA graphs."""
-        layout = GPU_LAYOUTS[self.options.precision] if self.gpu else CPU_LAYOUT
+        layout = GPU_LAYOUTS[self.options.precision] if self.gpu else cpu_layout()
         nets = self.fp32_nets if layout.fp16 else self.nets
         graphs = None if self.gpu else self.graphs
         ops, clip = StackedOps(layout), job.max_grad_norm > 0

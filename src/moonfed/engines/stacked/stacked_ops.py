@@ -31,13 +31,22 @@ class LaneLayout(NamedTuple):
     pad_out: int = 1
     flipped_backward: bool = False  # whether the gradient of a convolution's input is computed as a forward convolution
     fp16: bool = False  # whether convolutions run in fp16
+    pad_three: bool = False  # whether three input channels get a fourth one of zeros
 
 
 CPU_LAYOUT = LaneLayout(channels_last=True)
+# oneDNN's AVX2 kernels take four times as long for the weight gradients of groups of three channels as of four.
+AVX2_LAYOUT = LaneLayout(channels_last=True, pad_three=True)
 FP32_LAYOUT = LaneLayout(channels_last=False)
 TF32_LAYOUT = LaneLayout(channels_last=False, pad_in=4, pad_out=8, flipped_backward=True)
 FP16_LAYOUT = LaneLayout(channels_last=False, pad_in=4, pad_out=8, fp16=True)
+CPU_LAYOUTS = (CPU_LAYOUT, AVX2_LAYOUT)
 GPU_LAYOUTS = {"fp32": FP32_LAYOUT, "tf32": TF32_LAYOUT, "fp16": FP16_LAYOUT}
+
+
+def cpu_layout() -> LaneLayout:
+    """Return the layout for this machine's processor."""
+    return AVX2_LAYOUT if torch.backends.cpu.get_cpu_capability() == "AVX2" else CPU_LAYOUT
 
 
 class LaneOp(Function):
@@ -84,7 +93,7 @@ class StackedOps(TorchFunctionMode):
         of_lanes = vmap(function)
 
         def run(*trees: Any) -> Any:
-            with self, _math_attention() if self.layout is CPU_LAYOUT else nullcontext():
+            with self, _math_attention() if self.layout in CPU_LAYOUTS else nullcontext():
                 return of_lanes(*trees)
 
         return run
@@ -100,11 +109,15 @@ def lanes_first(t: Tensor, dim: int | None, lanes: int) -> Tensor:
     return t.expand(lanes, *t.shape) if dim is None else t.movedim(dim, 0)
 
 
-def merge_lanes(layout: LaneLayout, x: Tensor) -> Tensor:
-    """Turn [lane, batch, channel, height, width] into [batch, lane * channel, height, width]; a view where possible."""
+def merge_lanes(layout: LaneLayout, x: Tensor, pad: int = 0) -> Tensor:
+    """Turn [lane, batch, channel, height, width] into [batch, lane * channel, height, width]; a view where possible.
+
+    Each lane gets pad more channels of zeros.
+    """
     if layout.channels_last:
-        return x.permute(1, 3, 4, 0, 2).flatten(3).permute(0, 3, 1, 2)
-    return x.transpose(0, 1).flatten(1, 2)
+        x = x.permute(1, 3, 4, 0, 2)  # as it lies in memory
+        return (F.pad(x, (0, pad)) if pad else x).flatten(3).permute(0, 3, 1, 2)
+    return (F.pad(x, (0, 0, 0, 0, 0, pad)) if pad else x).transpose(0, 1).flatten(1, 2)
 
 
 def split_lanes(x: Tensor, lanes: int) -> Tensor:
@@ -181,27 +194,27 @@ def _conv_lanes(
     inference = not (x.requires_grad or w.requires_grad)
     if layout.fp16 and HAS_TRITON and inference and (out := _inference_lanes(settings, x, w, b)) is not None:
         return out
-    channels, needs_grad = w.shape[1], x.requires_grad
+    channels, needs_grad, own = w.shape[1], x.requires_grad, w.shape[2]
     if settings.groups == 1:
-        x, w, b = _pad_channels(layout, x, w, b)
-    w = w.flatten(0, 1)
+        w, b = _pad_channels(layout, w, b)
+    pad, w = w.shape[2] - own, w.flatten(0, 1)
     if layout.channels_last:
         w = w.contiguous(memory_format=torch.channels_last)
     b = None if b is None else b.flatten()
-    x = merge_lanes(layout, x)
+    x = merge_lanes(layout, x, pad)
     out = _grouped_conv(layout, settings._replace(groups=settings.groups * lanes), x, w, b, needs_grad)
     return split_lanes(out, lanes)[:, :, :channels]
 
 
-def _pad_channels(layout: LaneLayout, x: Tensor, w: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Pad input and output channels with zeros to the multiples that a layout needs."""
+def _pad_channels(layout: LaneLayout, w: Tensor, b: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Pad input and output channels of weights with zeros to the multiples that a layout needs."""
     pad_in, pad_out = -w.shape[2] % layout.pad_in, -w.shape[1] % layout.pad_out
-    if pad_in:
-        x = F.pad(x, (0, 0, 0, 0, 0, pad_in))
+    if layout.pad_three and w.shape[2] == 3:
+        pad_in = 1
     if pad_in or pad_out:
         w = F.pad(w, (0, 0, 0, 0, 0, pad_in, 0, pad_out))
         b = None if b is None else F.pad(b, (0, pad_out))
-    return x, w, b
+    return w, b
 
 
 def _grouped_conv(
