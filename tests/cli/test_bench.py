@@ -17,7 +17,7 @@ from moonfed.bench.neighbours import time_beside_neighbours
 from moonfed.bench.resnet50 import time_resnet50
 from moonfed.bench.speed import measure, time_mode
 from moonfed.bench.timing import Mode, Profile
-from moonfed.bench.workload import random_images
+from moonfed.bench.workload import after_first_round, check_trained, make_context, random_images
 from moonfed.core.errors import RunFailed
 from moonfed.core.tree import scale
 from moonfed.engines import EngineOptions, nets_of
@@ -215,20 +215,30 @@ def test_rounds_of_many_parties_are_timed_from_a_run_that_is_logged_evaluated_an
     found = time_cross_device(CPU, 2, CrossDeviceWork(parties=20, rows=12, fraction=0.1, batch=4, every=1))
     facts = found.facts()
     assert facts["workload"].startswith("2 of 20 parties per round, 12 rows each, batch 4")
-    assert [(row["way"], row["algorithm"]) for row in facts["timings"]] == [("stacked", "fedavg"), ("stacked", "moon")]
+    assert [(row["engine"], row["algorithm"]) for row in facts["timings"]] == [
+        ("stacked", "fedavg"),
+        ("stacked", "moon"),
+    ]
     assert all(row[name] > 0 for row in facts["timings"] for name in found.columns[3:])
 
 
-def test_the_first_round_is_timed_in_new_processes_with_an_empty_and_a_full_cache():
+def test_the_first_round_is_timed_in_a_new_process():
     found = time_first_round(CPU, 1280)
-    assert [row[0] for row in found.rows] == ["empty", "full"]
+    assert [row[0] for row in found.rows] == ["not needed"]
     assert all(float(second or 0) > 0 for _, *seconds in found.rows for second in seconds)
 
 
 def test_a_single_party_is_timed_in_images_per_second():
     found = time_resnet50(CPU, 64, "cnn")
-    assert [row[:2] for row in found.rows] == [("fp32", "fedavg"), ("fp32", "moon")]
-    assert all(float(images or 0) > 0 for _, _, images, *_ in found.rows)
+    assert [row[:3] for row in found.rows] == [("stacked", "fp32", "fedavg"), ("stacked", "fp32", "moon")]
+    assert all(float(images or 0) > 0 for _, _, _, images, _ in found.rows)
+
+
+def test_work_that_fails_is_not_timed():
+    trial = replace(after_first_round("fedavg", make_context(random_images(1280, CPU, True), EngineOptions()), 1, 1)[0])
+    check_trained([trial])
+    with pytest.raises(RunFailed, match="the work to be timed failed: the loss is not finite"):
+        check_trained([trial, trial.fail("the loss is not finite")])
 
 
 def test_a_workload_has_a_name_and_stands_alone(place: Path):

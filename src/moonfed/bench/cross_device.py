@@ -9,8 +9,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from moonfed.bench.timing import Mode, WorkloadTimings, machine_facts
-from moonfed.bench.workload import RoundClock, random_images
-from moonfed.core.errors import RunFailed
+from moonfed.bench.workload import RoundClock, check_trained, random_images
 from moonfed.engines import EngineOptions, pick_engine
 from moonfed.engines.devices import Device, is_gpu
 from moonfed.experiments.execute import execute
@@ -74,7 +73,7 @@ def time_cross_device(device: Device, rounds: int | None = None, work: CrossDevi
     return WorkloadTimings(
         f"{cohort} of {work.parties:,} parties per round, {work.rows} rows each, batch {work.batch}, one epoch; "
         f"logged, evaluated and checkpointed every {work.every} rounds",
-        ("way", "precision", "algorithm", "s per round", "median s", "s of the first round"),
+        ("engine", "precision", "algorithm", "s per round", "median s"),
         [
             (mode.way, mode.precision, algorithm, *_time(mode, algorithm, device, rounds, work))
             for mode, algorithm in ways
@@ -83,8 +82,8 @@ def time_cross_device(device: Device, rounds: int | None = None, work: CrossDevi
     )
 
 
-def _time(mode: Mode, algorithm: str, device: Device, rounds: int, work: CrossDeviceWork) -> tuple[float, float, float]:
-    """Return the mean and the median seconds of the timed rounds, and the seconds of the first round."""
+def _time(mode: Mode, algorithm: str, device: Device, rounds: int, work: CrossDeviceWork) -> tuple[float, float]:
+    """Return the mean and the median seconds of the timed rounds."""
     last, every = work.every + rounds, work.every
     logger.info("%s %s, %s: %d rounds", mode.way, mode.precision, algorithm, last)
     split = {"partition": "iid", "parties": work.parties, "floor": work.batch, "partition_seed": 0}
@@ -102,12 +101,10 @@ def _time(mode: Mode, algorithm: str, device: Device, rounds: int, work: CrossDe
     data = random_images(work.parties * work.rows, device, augmented=False)
     context, trials = set_up([config], [algorithm], data, custom_encoder(BenchmarkEncoder))
     options = EngineOptions(mode.precision, compile=mode.compile)
-    context = context._replace(engine=pick_engine("auto", context.nets, data, options))
+    context = context._replace(engine=pick_engine("stacked", context.nets, data, options))
     clock = RoundClock(stop_after=last)
     with tempfile.TemporaryDirectory() as folder:
         ((trial, _),) = execute(context, trials, [Path(folder) / "run"], callbacks=[clock])
-    if trial.failure is not None:
-        raise RunFailed(f"the run that was timed failed: {trial.failure}")
-    first, *seconds = clock.seconds()
-    timed = seconds[every - 1 :]
-    return statistics.mean(timed), statistics.median(timed), first
+    check_trained([trial])
+    timed = clock.seconds()[every:]
+    return statistics.mean(timed), statistics.median(timed)

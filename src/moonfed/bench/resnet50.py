@@ -3,11 +3,11 @@
 import logging
 import statistics
 from dataclasses import replace
-from typing import Any
 
 from moonfed.bench.baseline import seconds
-from moonfed.bench.timing import WorkloadTimings, machine_facts
-from moonfed.bench.workload import all_jobs, random_images, step_count
+from moonfed.bench.timing import Mode, WorkloadTimings, machine_facts
+from moonfed.bench.workload import all_jobs, check_trained, random_images, step_count
+from moonfed.engines import EngineOptions, pick_engine
 from moonfed.engines.devices import Device, is_gpu, peak_memory, release_memory, reset_peak_memory
 from moonfed.training.config import make_config
 from moonfed.training.loop import run_rounds
@@ -16,43 +16,49 @@ from moonfed.training.setup import set_up
 logger = logging.getLogger(__name__)
 
 BATCH, CLASSES, REPEATS = 64, 100, 3
-GPU_PRECISIONS = ("tf32", "bf16")
+MODES = {
+    True: tuple(
+        Mode(way, precision, way == "compiled") for precision in ("tf32", "bf16") for way in ("graphs", "compiled")
+    ),
+    False: (Mode("stacked", "fp32", False),),
+}  # by whether there is a GPU
 GPU_ROWS, CPU_ROWS = 100 * BATCH, 2 * BATCH  # of one party
 
 
 def time_resnet50(device: Device, rows: int | None = None, model: str = "resnet50") -> WorkloadTimings:
-    """Time later rounds of a single party, augmented, with the engine that a run chooses; medians of three."""
+    """Time rounds of a single party, augmented, with and without compilation; medians of three."""
     rows = rows or (GPU_ROWS if is_gpu(device) else CPU_ROWS)
-    precisions = GPU_PRECISIONS if is_gpu(device) else ("fp32",)
-    work = [(precision, algorithm) for precision in precisions for algorithm in ("fedavg", "moon")]
+    work = [(mode, algorithm) for mode in MODES[is_gpu(device)] for algorithm in ("fedavg", "moon")]
     return WorkloadTimings(
-        f"{model}, {CLASSES} classes, images of 32x32 pixels, batch {BATCH}, one party; images are those trained on",
-        ("precision", "algorithm", "images per s", "s of the first round", "peak GiB"),
-        [(precision, algorithm, *_time(precision, algorithm, device, rows, model)) for precision, algorithm in work],
+        f"{model}, {CLASSES} classes, images of 32x32 pixels, batch {BATCH}, one party; training images are counted",
+        ("engine", "precision", "algorithm", "images per s", "peak GiB"),
+        [(*mode[:2], algorithm, *_time(mode, algorithm, device, rows, model)) for mode, algorithm in work],
         machine_facts(device),
     )
 
 
-def _time(precision: str, algorithm: str, device: Device, rows: int, model: str) -> tuple[float, float, float | None]:
-    logger.info("%s %s, %s: %d images", model, precision, algorithm, rows)
+def _time(mode: Mode, algorithm: str, device: Device, rows: int, model: str) -> tuple[float, float | None]:
+    """Return images per second, and the peak of the GPU's memory in GiB."""
+    logger.info("%s %s %s, %s: %d images", model, mode.way, mode.precision, algorithm, rows)
     config = make_config(
         {
             "data": {"dataset": "cifar100", "partition": "iid", "parties": 1, "partition_seed": 0, "floor": BATCH},
             "algorithm": {"name": algorithm},
             "model": {"model": model},
             "train": {"epochs": 1, "batch": BATCH, "rounds": 1},
-            "run": {"device": device.type, "precision": precision},
+            "run": {"device": device.type, "precision": mode.precision},
         }
     )
     data = replace(random_images(rows, device, augmented=True), classes=CLASSES)
     release_memory(device)
     reset_peak_memory(device)
     context, trials = set_up([config], [algorithm], data)
-    ended: list[Any] = []
-    first = seconds(device, lambda: ended.extend(run_rounds(trials, context)))
+    options = EngineOptions(mode.precision, compile=mode.compile)
+    context = context._replace(engine=pick_engine("auto", context.nets, data, options))
+    ended = run_rounds(trials, context)  # MOON has a previous model from here on
+    check_trained(ended)
     jobs = all_jobs(ended, context)
-    context.engine.run_cohort(jobs)  # MOON has a previous model from here on
+    context.engine.run_cohort(jobs)
     times = [seconds(device, lambda: context.engine.run_cohort(jobs)) for _ in range(REPEATS)]
-    images = step_count(jobs) * BATCH
     peak = peak_memory(device)
-    return images / statistics.median(times), first, peak / 2**30 if peak else None
+    return step_count(jobs) * BATCH / statistics.median(times), peak / 2**30 if peak else None

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from moonfed.core.errors import RunFailed
 from moonfed.core.seeds import generator
 from moonfed.data.dataset import Augmentation, Dataset
 from moonfed.engines import EngineOptions, Job, nets_of, pick_engine
@@ -72,6 +73,12 @@ def _config(algorithm: str, seed: int, epochs: int, **split: Any) -> Config:
     rule: dict[str, Any] = {"name": algorithm} | ({"mu": 5.0} if algorithm == "moon" else {})
     train = {"epochs": epochs, "rounds": 1}
     return make_config({"data": split, "algorithm": rule, "train": train, "run": {"seed": seed}})
+
+
+def check_trained(trials: Sequence[Trial]) -> None:
+    """Refuse to time trials that failed."""
+    if failures := [trial.failure for trial in trials if trial.failure is not None]:
+        raise RunFailed(f"the work to be timed failed: {failures[0]}")
 
 
 def run_whole_round(trials: list[Trial], context: RunContext) -> None:

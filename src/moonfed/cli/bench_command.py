@@ -22,6 +22,8 @@ WORKLOADS = {
     "resnet50": ("moonfed.bench.resnet50", "time_resnet50"),
 }
 
+WORKLOAD_HELP = "instead, time cross-device (many small parties), first-round (from the start) or resnet50"
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
@@ -35,7 +37,7 @@ def bench(
     device: Annotated[str, typer.Option("--device", help=", ".join(DEVICE_KINDS), metavar="VALUE")] = "auto",
     workload: Annotated[
         str | None,
-        typer.Option("--workload", help=f"instead, time {', '.join(WORKLOADS)}", metavar="NAME"),
+        typer.Option("--workload", help=WORKLOAD_HELP, metavar="NAME"),
     ] = None,
     only: Annotated[
         str | None,
@@ -83,7 +85,7 @@ def bench(
 def _check_alone(option: str, others: "Mapping[str, object]") -> None:
     """Refuse options that do not go with a measurement of its own."""
     if given := [name for name, value in others.items() if value is not None]:
-        raise UserError(f"{option} is a measurement of its own; omit {' and '.join(given)}")
+        raise UserError(f"{option} is a measurement of its own; omit {', '.join(given)}")
 
 
 def bench_workload(name: str, device: str, json_: bool) -> None:
