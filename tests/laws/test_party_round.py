@@ -1,19 +1,25 @@
 """What is done for the parties of a round beside their steps is done for all of them at once."""
 
+import logging
 from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from worlds import ready, settings
+from worlds import gap, ready, run, same_bits, settings
 
+from moonfed.core.rules import LocalRule
 from moonfed.core.tree import tree_map
+from moonfed.core.types import InitModel, PartyInfo, Slots, Snapshot, State, StepContext, Trained, as_tensor
+from moonfed.engines import ENGINES, EngineOptions
 from moonfed.engines.base import Job
 from moonfed.engines.local_optimizer import SGD
 from moonfed.engines.party_round import conclude, prepare
 from moonfed.engines.stacked.lanes import LaneState, fill_lanes
 from moonfed.training.runner import make_jobs
+from moonfed.training.trial import Trial
 
 
 class Operations(TorchDispatchMode):
@@ -71,9 +77,43 @@ def test_lanes_hold_what_was_loaded_and_the_others_what_they_held(lanes):
         fill_lanes(into, {lane: one_by_one[lane] for lane in lanes})
         for lane in range(3):
             wanted = one_by_one[lane] if lane in lanes else tree_map(lambda t: t[0], held)  # in all lanes the same
-            tree_map(
-                lambda t, own, lane=lane: t if torch.equal(t[lane], own) else pytest.fail("other bits"), into, wanted
-            )
+            assert same_bits(tree_map(lambda t, lane=lane: t[lane], into), wanted)
+
+
+@dataclass(frozen=True)
+class CountsInFloats(LocalRule):
+    """Remembers a whole number at first, and a fraction from its first round on."""
+
+    def init_memory(self, state: State, info: PartyInfo, init_model: InitModel) -> Slots:
+        return {"seen": torch.tensor(0)}
+
+    def finish(self, trained: Trained, ctx: StepContext) -> tuple[Slots, Slots]:
+        return {}, {"seen": as_tensor(ctx.memory, "seen") + ctx.optim.lr}
+
+
+@dataclass(frozen=True)
+class ConstantBias(LocalRule):
+    """Sets a weight after every step to the same values in all lanes."""
+
+    def after_step(self, model: Snapshot, ctx: StepContext) -> Snapshot:
+        return model._replace(weights=model.weights | {"head.bias": torch.full((10,), 0.5)})
+
+
+@pytest.mark.parametrize("rule", [CountsInFloats(), ConstantBias()])
+def test_a_rule_whose_tensors_change_type_or_are_shared_by_lanes_trains_in_lanes_as_one_by_one(rule, caplog):
+    caplog.set_level(logging.INFO, "moonfed")
+    ends: list[Trial] = []
+    for engine in ("sequential", "stacked"):
+        context, (trial,) = ready(settings(data__parties=12, cohort__fraction=0.5, train__rounds=4))
+        context = context._replace(engine=ENGINES[engine](context.nets, context.data, EngineOptions(lanes=3)))
+        spec = replace(trial.spec, algorithm=replace(trial.algorithm, local=rule))
+        (end,), _ = run([replace(trial, spec=spec)], context)
+        assert end.failure is None
+        ends.append(end)
+    assert "one after the other" not in caplog.text
+    one_by_one, stacked = ends
+    assert gap(one_by_one.state, stacked.state) < 1e-5
+    assert gap(dict(sorted(one_by_one.memory.items())), dict(sorted(stacked.memory.items()))) < 1e-5
 
 
 def test_parties_keep_settings_counts_and_rounds_of_their_own():

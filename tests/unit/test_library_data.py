@@ -84,6 +84,7 @@ def test_test_rows_may_be_named() -> None:
         ((X, Y[:-1]), "needs one value for each of the 178 rows"),
         ((X, Y * 0), "only one class"),
         ((X, X[:, 0]), "needs integers or strings"),
+        ((X, Y, [{0}] * 178), r"the data party needs integers or strings, got \{0\}"),
         ((np.full_like(X, np.nan), Y), "178 bad rows of 178"),
         ((X, ["barolo", None] * 89), r"89 bad rows of 178: the data row 1 \(y is empty\)"),
         ((X, ["barolo", math.nan] * 89), r"the data row 1 \(y is empty\)"),

@@ -10,7 +10,7 @@ from torch.nn.functional import pad as constant_pad
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 
-MAX_SPREAD = 4096  # numbers that repeat the values of the channels
+MAX_REPEATED = 4096  # length of the axes along which the channels' values are repeated
 
 
 def gather(
@@ -45,19 +45,19 @@ def normalise(data: Dataset, pixels: Tensor, dtype: torch.dtype) -> Tensor:
         return pixels.to(dtype)
     mean, std = (_channel_tensor(values, dtype, pixels.device) for values in (data.mean, data.std))
     images = pixels.to(dtype)
-    if not images.is_cuda:
-        mean, std = (_spread(values, images) for values in (mean, std))
+    if not images.is_cuda and len(data.mean) > 1 and images.stride(-3) < images.stride(-1):
+        mean, std = (_repeat_along_memory(values, images) for values in (mean, std))
     return images.sub_(mean).div_(std)
 
 
-def _spread(values: Tensor, images: Tensor) -> Tensor:
-    """Repeat the values of the channels along the inner axes of images in memory, so that a CPU can vectorise.
+def _repeat_along_memory(values: Tensor, images: Tensor) -> Tensor:
+    """Repeat one value per channel along the axes that lie innermost in the memory of images.
 
-    Where channels are the innermost axis, it would otherwise take three numbers at a time.
+    Where channels are the innermost axis, a CPU would otherwise take as many numbers at a time as there are channels.
     """
     channel = images.dim() - 3
     for axis in range(images.dim()):
-        if axis != channel and images.stride(axis) * images.shape[axis] > MAX_SPREAD:
+        if axis != channel and images.stride(axis) * images.shape[axis] > MAX_REPEATED:
             images = images.narrow(axis, 0, 1)
     return torch.empty_like(images).copy_(values)
 

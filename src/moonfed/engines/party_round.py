@@ -1,4 +1,4 @@
-"""What a party's round starts from and what it returns; the numbers and updates of many parties are made at once."""
+"""Prepares the jobs of a stack before their steps, and turns what the last steps left into results."""
 
 from collections.abc import Sequence
 
@@ -60,12 +60,12 @@ def prepare(jobs: Sequence[Job]) -> list[tuple[Carry, Fixed, dict[str, Snapshot]
     when = torch.tensor([(job.round, len(job.plan.rows)) for job in jobs], device=unit.device).unbind()
     at_rest = jobs[0].optimizer.init(starts[0].weights)
     prepared: list[tuple[Carry, Fixed, dict[str, Snapshot]]] = []
-    for job, start, row, (round, steps) in zip(jobs, starts, table, when, strict=True):
+    for job, start, row, (at_round, steps) in zip(jobs, starts, table, when, strict=True):
         party = PartyTensors(row[rates + len(names)], row[rates + len(names) + 1 :])
         numbers = row[: rates + len(names)].unbind()
         floats = dict(zip(names, numbers[rates:], strict=True))
         optimizer: Slots = {k: job.memory[k] for k in job.optimizer.slots} if job.local.keeps_optimizer else at_rest
-        fixed = Fixed(job.state, job.memory, Optim(*numbers[:rates]), floats, party, round, steps)
+        fixed = Fixed(job.state, job.memory, Optim(*numbers[:rates]), floats, party, at_round, steps)
         prepared.append((Carry(start, optimizer), fixed, job.local.anchors(job.state, job.memory)))
     return prepared
 

@@ -133,9 +133,9 @@ def _mean_losses(done: list[JobResult]) -> dict[str, float]:
 
 
 def _non_finite(trial: Trial, results: Mapping[int, JobResult], means: Mapping[str, float]) -> str | None:
-    """Find the first step with a loss that is not a number, or an update that is not finite; means are of the losses.
+    """Find the first step with a loss that is not a number, or an update that is not finite.
 
-    As long as all is well, all parties are looked at together.
+    means are those of the losses: all parties are checked at once, and one by one only if that fails.
     """
     if math.isfinite(sum(means.values())) and finite([result.upload.tensors for result in results.values()]):
         return None

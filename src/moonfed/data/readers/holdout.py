@@ -15,7 +15,8 @@ def hold_out(labels: Rows, parties: Rows, share: float, seed: int) -> tuple[Rows
     Each party's test rows have its own class proportions. One row of every class, at the largest party that has the
     class, is never held out, so every class in the test set occurs in training.
     """
-    rng = generator(seed, "holdout")
+    rng, parties = generator(seed, "holdout"), parties.astype(np.int64)
+    names, labels = np.unique(labels, return_inverse=True)
     sizes = np.bincount(parties)
     order = rng.permutation(len(labels))
     largest_first = order[np.argsort(-sizes[parties[order]], kind="stable")]
@@ -23,8 +24,8 @@ def hold_out(labels: Rows, parties: Rows, share: float, seed: int) -> tuple[Rows
     reserved = np.zeros(len(labels), dtype=bool)
     reserved[largest_first[first]] = True
     # A group is the rows of one class at one party; groups are in order of party, then class.
-    keys, group = np.unique(parties * (int(labels.max()) + 1) + labels, return_inverse=True)
-    party = keys // (int(labels.max()) + 1)
+    keys, group = np.unique(parties * len(names) + labels, return_inverse=True)
+    party = keys // len(names)
     taken = _rows_to_take(party, np.bincount(group), np.bincount(group[~reserved], minlength=len(keys)), sizes, share)
     free = order[~reserved[order]]
     free = free[np.argsort(group[free], kind="stable")]

@@ -98,7 +98,9 @@ def _names(values: Array, what: str, rows: int) -> list[str]:
         codes = np.ascontiguousarray(values).view(values.dtype.str.replace("U", "u")[:2] + "4")
         if ((codes > MAX_CHARACTER) | ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1]))).any():
             raise UserError(f"{what} has text that is not Unicode; write it again")
-    name_of = cache(partial(as_name, what=what))  # there are fewer names than rows
+    name_of = partial(as_name, what=what)
+    if values.dtype != object:  # one type, of which equal values have equal names; there are fewer names than rows
+        name_of = cache(name_of)
     return [name_of(value) for value in values.tolist()]
 
 

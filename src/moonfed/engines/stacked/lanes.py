@@ -134,7 +134,7 @@ class Stack:
             carry, parts = self.take_step(*trees)
         else:
             carry, parts = spec.graphs.run(spec.key, self.take_step, trees)
-        self.lanes = self.lanes._replace(carry=carry)
+        self.lanes = self.lanes._replace(carry=tree_map(separate_lanes, carry))
         self.losses.append(parts)
 
     def read_lanes(self, lanes: Sequence[int]) -> list[Carry]:
@@ -178,6 +178,11 @@ def arrange_images(layout: LaneLayout, images: Tensor) -> Tensor:
     order = (1, 2, 4, 5, 0, 3) if layout.channels_last else (1, 2, 0, 3, 4, 5)
     back = [order.index(axis) for axis in range(6)]
     return images.permute(order).contiguous().permute(back)
+
+
+def separate_lanes(lanes: Tensor) -> Tensor:
+    """Give each lane memory of its own; vmap lets lanes share what a rule computes without reading theirs."""
+    return lanes.contiguous() if lanes.stride(0) == 0 and len(lanes) > 1 else lanes
 
 
 def fill_lanes(into: LaneState, states: Mapping[int, LaneState]) -> None:

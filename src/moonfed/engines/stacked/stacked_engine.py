@@ -214,8 +214,8 @@ def shape_of(job: Job) -> Hashable:
 
 
 def _shapes(value: Slots | Snapshot | Tensors | Tensor) -> Hashable:
-    """List the names and shapes of all tensors in a slot or in several."""
+    """List the names, shapes and types of all tensors in a slot or in several."""
     if isinstance(value, Tensor):
-        return tuple(value.shape)
+        return tuple(value.shape), value.dtype
     named = value._asdict() if isinstance(value, Snapshot) else value
     return tuple(sorted((name, _shapes(inner)) for name, inner in named.items()))

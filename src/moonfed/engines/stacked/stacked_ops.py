@@ -2,8 +2,9 @@
 
 vmap passes a convolution its lanes as one more axis and would copy them into place, layer after layer. Here the lanes
 of an image lie beside its channels in memory from the first convolution on. A layer of all lanes is then one grouped
-convolution, and little is copied. CPU kernels are fast in the order [batch, height, width, lane, channel]. GPU kernels
-are fast in the order [batch, lane, channel, height, width], with channels padded to multiples of 4 and 8.
+convolution, and little is copied. CPU kernels are fast in the order [batch, height, width, lane, channel], those
+for AVX2 with a fourth channel beside three. GPU kernels are fast in the order [batch, lane, channel, height, width],
+with channels padded to multiples of 4 and 8.
 """
 
 from collections.abc import Callable
