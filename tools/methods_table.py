@@ -1,4 +1,4 @@
-"""Every global method side by side: settings from a small grid, full runs, tables of results/methods.md.
+"""Global methods side by side: settings from a small grid, full runs, tables of results/methods.md.
 
     python tools/methods_table.py DATA grid OUT [PART/PARTS]     # short runs, judged on held-out training rows
     python tools/methods_table.py DATA collect OUT FILE [shared] # all ended trials below OUT, a line of JSON each

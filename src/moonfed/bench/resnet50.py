@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 BATCH, CLASSES, REPEATS = 64, 100, 3
 MODES = {
     True: tuple(
-        Mode(way, precision, way == "compiled") for precision in ("tf32", "bf16") for way in ("graphs", "compiled")
+        Mode(way, precision, way == "compiled") for precision in ("tf32", "fp16") for way in ("graphs", "compiled")
     ),
     False: (Mode("stacked", "fp32", False),),
 }  # by whether there is a GPU

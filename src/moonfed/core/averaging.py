@@ -22,8 +22,11 @@ def total_of(parts: Iterable[Tensors]) -> Tensors:
     """Add up in order; nothing is the sum of nothing."""
     total: Tensors = {}
     for part in parts:
-        sums = foreach_add(list(total.values()), [part[k] for k in total]) if total else part.values()
-        total = dict(zip(total or part, sums, strict=True))
+        if not total:
+            total = part
+            continue
+        sums = foreach_add(list(total.values()), [part[k] for k in total])
+        total = dict(zip(total, sums, strict=True))
     return total
 
 

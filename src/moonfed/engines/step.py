@@ -62,7 +62,7 @@ class Batch(NamedTuple):
 
 
 def context_of(weights: Tensors, anchors: dict[str, Outputs], fixed: Fixed, number: Tensor) -> StepContext:
-    """Gather what a rule may read in a step of a number."""
+    """Gather what a rule may read; number is that of the step."""
     clock = Clock(fixed.round, number, fixed.steps)
     return StepContext(weights, anchors, fixed.state, fixed.memory, fixed.optim, fixed.party, clock)
 

@@ -46,8 +46,8 @@ class DataSettings(Section):
     parties: Count = Field(10, description="number of parties")
     population: Annotated[str, Field(pattern=r"^virtual:[1-9]\d{0,6}$")] | None = Field(
         None,
-        description="virtual:N: N parties that draw their rows from the data with replacement, dirichlet or iid; few "
-        "of them should take part in a round (default: every row is one party's)",
+        description="virtual:N: N parties that draw their rows from the data with replacement (partition dirichlet or "
+        "iid); use a small fraction (default: every row is one party's)",
     )
     rows_per_party: Count = Field(DEFAULT_ROWS_PER_PARTY, description="rows of each party of a virtual population")
     beta: Annotated[float, Field(le=MAX_NUMBER)] = Field(
