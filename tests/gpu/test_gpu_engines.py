@@ -63,7 +63,7 @@ def test_a_compiled_stack_on_a_gpu_ends_where_the_sequential_engine_ends(name, o
         near *= 3  # of small gradients AdamW enlarges the rounding: 0.23 in tf32 and 0.14 in fp16 were seen
     config = settings(name, model__model="cnn", train__rounds=2, train__optimizer=optimizer)
     here = run_one(config)
-    options = EngineOptions(precision, compile=True)
+    options = EngineOptions(precision, compile=True, wait_for_compiler=True)
     there = run_with(config, lambda nets, data: Stacked(nets, data, options), some_digits(device="cuda"))
     back = tree_map(lambda t: t.cpu(), there.state.model.weights)
     start = new_trial(resolve(config, some_digits()), context_for(config)).state.model.weights

@@ -26,12 +26,14 @@ MAY_IMPORT = {
     room: {below for group in GROUPS[:level] for below in group} for level, rooms in enumerate(GROUPS) for room in rooms
 }
 CLOCK_AND_DISK = {"time", "datetime", "os", "pathlib", "shutil", "tempfile"}
-# The one writer of files, the loader of the user's encoder, which reads one, and what starts processes and pipes.
+# The one writer of files, the loader of the user's encoder, which reads one, what starts processes and pipes, and the
+# compiler of kernels, which keeps them.
 MAY_TOUCH_DISK = {
     "core/files.py",
     "core/regular_file.py",
     "models/custom.py",
     "engines/cpu_workers.py",
+    "engines/cuda/nvrtc.py",
     "engines/stopwatch.py",
 }
 # Files that write without core/files.py, each for a reason of its own.

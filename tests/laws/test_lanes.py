@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 from moonfed.core.seeds import torch_seeded
 from moonfed.data.augment import normalise
 from moonfed.data.dataset import Dataset
-from moonfed.engines.cuda.fp16_conv import Fp16Convolutions
+from moonfed.engines.cuda.fp16_conv import TensorCoreConvolutions
 from moonfed.engines.stacked.lanes import arrange_images
 from moonfed.engines.stacked.stacked_ops import (
     AVX2_LAYOUT,
@@ -84,7 +84,7 @@ def test_convolutions_in_fp16_are_off_by_its_rounding_alone_forwards_and_backwar
     in_lanes = StackedOps(FP16_LAYOUT).vectorize(out)(own, x)
     found = torch.autograd.grad(in_lanes.square().sum() * small, list(own.values()))
     for lane in range(LANES):
-        with Fp16Convolutions():
+        with TensorCoreConvolutions(fp16=True):
             alone = net(x[lane])
         back = torch.autograd.grad(alone.square().sum() * small, list(net.parameters()))
         for made in (in_lanes[lane], alone):

@@ -32,7 +32,7 @@ def test_fp16_rounds_convolutions_returns_32_bits_and_leaves_the_given_net_alone
     assert {part.dtype for part in half} == {torch.float32}
     assert 0 < gap(exact, half) < 0.05
     assert same_bits(exact, nets.inference(x))
-    assert with_precision(nets, "tf32") is nets
+    assert with_precision(nets, "fp32") is nets
 
 
 def test_a_cpu_has_one_precision_and_warns_if_another_is_asked_for(caplog):

@@ -100,7 +100,7 @@ def _time(mode: Mode, algorithm: str, device: Device, rounds: int, work: CrossDe
     )
     data = random_images(work.parties * work.rows, device, augmented=False)
     context, trials = set_up([config], [algorithm], data, custom_encoder(BenchmarkEncoder))
-    options = EngineOptions(mode.precision, compile=mode.compile)
+    options = EngineOptions(mode.precision, compile=mode.compile, wait_for_compiler=True)
     context = context._replace(engine=pick_engine("stacked", context.nets, data, options))
     clock = RoundClock(stop_after=last)
     with tempfile.TemporaryDirectory() as folder:

@@ -53,7 +53,7 @@ def _time(mode: Mode, algorithm: str, device: Device, rows: int, model: str) -> 
     release_memory(device)
     reset_peak_memory(device)
     context, trials = set_up([config], [algorithm], data)
-    options = EngineOptions(mode.precision, compile=mode.compile)
+    options = EngineOptions(mode.precision, compile=mode.compile, wait_for_compiler=True)
     context = context._replace(engine=pick_engine("auto", context.nets, data, options))
     ended = run_rounds(trials, context)  # MOON has a previous model from here on
     check_trained(ended)

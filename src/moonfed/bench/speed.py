@@ -69,7 +69,7 @@ def time_mode(
 ) -> Timing:
     """Time the engine in one mode in turn with the eager loop, and check where it ends."""
     device, augmented = data.inputs.device, data.augmentation.changes
-    context = make_context(data, EngineOptions(mode.precision, compile=mode.compile))
+    context = make_context(data, EngineOptions(mode.precision, compile=mode.compile, wait_for_compiler=True))
     release_memory(device)
     reset_peak_memory(device)
     ready = after_first_round(algorithm, context, trials, profile.epochs)
@@ -106,7 +106,7 @@ def _time_width(mode: Mode, width: int, device: Device) -> Timing:
     """Time as many parties of equal size as there are lanes."""
     logger.info("%s %s, moon, %d lanes", mode.way, mode.precision, width)
     data = random_images(width * 640, device, augmented=True)
-    context = make_context(data, EngineOptions(mode.precision, width, mode.compile))
+    context = make_context(data, EngineOptions(mode.precision, width, mode.compile, wait_for_compiler=True))
     trials = after_first_round("moon", context, 1, 10, partition="iid", parties=width)
     jobs = all_jobs(trials, context)
     baseline = run_baseline(trials[0], data, jobs[:1])

@@ -54,7 +54,8 @@ class EngineOptions:
 
     precision: str = "fp32"
     lanes: int = 0  # maximum number; 0: as many as pay off
-    compile: bool = False
+    compile: bool = False  # on a GPU; training goes on meanwhile
+    wait_for_compiler: bool = False  # before the first step: to measure, and to test
 
 
 class Nets(NamedTuple):

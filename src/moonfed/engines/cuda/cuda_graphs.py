@@ -1,18 +1,21 @@
-"""A stack on a GPU: gathering and step are compiled, captured once as CUDA graphs, and replayed without Python."""
+"""A stack on a GPU: gathering and step are captured as CUDA graphs and replayed without Python, compiled once possible."""
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import leaves, tree_map
+from moonfed.core.tree import tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.batches import BatchPlan
+from moonfed.engines.base import EngineOptions
+from moonfed.engines.cuda.compiler import Compilation, Compiled, StackFunction, try_compile
 from moonfed.engines.stacked.anchors import Anchors
-from moonfed.engines.stacked.graph_cache import first_line, trace
-from moonfed.engines.stacked.lanes import LaneState, Stack, copied, copy_into, gather_batches
+from moonfed.engines.stacked.graph_cache import first_line
+from moonfed.engines.stacked.lanes import LaneState, Stack, copied, copy_into, gather_batches, inverse
 from moonfed.engines.stacked.stack_spec import StackSpec
 from moonfed.engines.step import Batch, Carry, Fixed, step
 
@@ -27,15 +30,25 @@ class CudaGraphStack(Stack):
     """A stack whose tensors keep their addresses from round to round, as CUDA graphs require."""
 
     def __init__(
-        self, spec: StackSpec, width: int, chunk: int, like: LaneState, plan: BatchPlan, compile: bool
+        self, spec: StackSpec, width: int, chunk: int, like: LaneState, plan: BatchPlan, options: EngineOptions
     ) -> None:
         super().__init__(spec, width, chunk, like)
-        self.compile = compile
+        self.compile, self.wait = options.compile, options.wait_for_compiler
         self.plan = BatchPlan(*(part.new_zeros(width, chunk, *part.shape[2:]) for part in plan))
         self.position = torch.zeros(1, dtype=torch.int64, device=plan.rows.device)  # the step within the chunk
         self.gather_graph: torch.cuda.CUDAGraph | None = None
         self.step_graph: torch.cuda.CUDAGraph | None = None
         self.parts: Tensors = {}  # [lane, step]
+        self.compilation: Compilation | None = None
+        self.compiled: dict[str, Compiled] = {}
+
+    def start_round(self, max_rows: int | None) -> None:
+        """Prepare for a round; from the one after the compiler's end on, compiled code is recorded and replayed."""
+        super().start_round(max_rows)
+        if self.compilation is not None and self.compilation.done.is_set():
+            self.compiled, self.compilation = self.compilation.compiled, None
+            self.gather_graph = self.step_graph = None
+            logger.info("%d lanes are compiled: from now on rounds are faster", self.width)
 
     def gather_chunk(self, plan: BatchPlan, index: Tensor, busy: int) -> None:
         """Gather and augment the next chunk, with its anchor outputs."""
@@ -44,7 +57,7 @@ class CudaGraphStack(Stack):
             self.batches = gather_batches(self.spec, self.lanes.anchors, self.plan, self.tables is None)
             if self.tables is not None:
                 self.batches = self.batches._replace(anchors=tree_map(torch.clone, self.tables.lookup(index)))
-            self.gather_graph = self._capture("gather", _gather, (self.lanes.anchors, self.plan, self.batches))
+            self.gather_graph = self._capture("gather", _gather, self._gather_trees())
         self.gather_graph.replay()
         assert self.batches is not None
         if self.tables is not None:
@@ -59,43 +72,44 @@ class CudaGraphStack(Stack):
             batch = tree_map(lambda t: t[:, 0], self.batches)
             _, parts = self.take_step(self.lanes.carry, batch, self.lanes.fixed)
             self.parts = {k: v.new_zeros(self.width, self.chunk) for k, v in parts.items()}
-            trees = (self.lanes.carry, self.lanes.fixed, self.batches, self.parts, self.position)
-            self.step_graph = self._capture("step", _step, trees)
+            self.step_graph = self._capture("step", _step, self._step_trees())
             copy_into(self.lanes.carry, before)
             self.position.zero_()
+            self._compile_meanwhile()
         self.step_graph.replay()
 
     def chunk_losses(self) -> Tensors:
         """Return the losses of the chunk's steps: [lane, step] by part."""
         return tree_map(torch.clone, self.parts)
 
-    def _capture(self, name: str, function: Callable[..., None], trees: Any) -> torch.cuda.CUDAGraph:
-        """Capture a function that reads and writes only these trees, compiled if possible."""
+    def _gather_trees(self) -> Any:
+        return self.lanes.anchors, self.plan, self.batches
 
-        def uncompiled() -> None:
-            function(self.spec, *trees)
+    def _step_trees(self) -> Any:
+        return self.lanes.carry, self.lanes.fixed, self.batches, self.parts, self.position
 
+    def _compile_meanwhile(self) -> None:
+        """Have both functions compiled while training goes on, once."""
+        if not self.compile or self.wait:
+            return
+        self.compile = False
+        logger.info("training starts uncompiled; %d lanes are compiled meanwhile", self.width)
+        work = {"gather": (_gather, self._gather_trees()), "step": (_step, self._step_trees())}
+        self.compilation = Compilation(self.spec, work, self.position.device)
+
+    def _capture(self, name: str, function: StackFunction, trees: Any) -> torch.cuda.CUDAGraph:
+        """Capture a function that reads and writes only these trees, compiled if that is possible or done."""
+        if self.compile and self.wait:
+            logger.info("compiling the %s of %d lanes; this takes up to a minute, once per machine", name, self.width)
+            if compiled := try_compile(name, function, self.spec, trees):
+                self.compiled[name] = compiled
+        run = self.compiled.get(name)
         try:
-            return self._record(self._try_compile(name, function, trees) or uncompiled)
+            return self._record(partial(run, trees) if run else partial(function, self.spec, *trees))
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # CUDA's errors of a capture; a bug in Python has another class
             raise CaptureError(first_line(error)) from error
-
-    def _try_compile(self, name: str, function: Callable[..., None], trees: Any) -> Callable[[], None] | None:
-        """Compile a function and run it once; None if that is not wanted or the compiler cannot do it."""
-        if not self.compile:
-            return None
-        logger.info("compiling the %s of %d lanes; this takes up to a minute, once per machine", name, self.width)
-        try:
-            compiled = compile_function(lambda *trees: function(self.spec, *trees), trees)
-            compiled()
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:  # what the tracer, the compiler (TorchDynamoException) and CUDA raise
-            logger.info("the %s runs uncompiled: %s: %s", name, type(error).__name__, first_line(error, 200))
-            return None
-        return compiled
 
     def _record(self, function: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """Record a function's operations as a CUDA graph."""
@@ -108,23 +122,10 @@ class CudaGraphStack(Stack):
         torch.cuda.current_stream().wait_stream(warm_up)
         graph = torch.cuda.CUDAGraph()
         self.position.zero_()
-        with torch.cuda.graph(graph), torch.no_grad():
+        # The compiler's thread may use the GPU meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"), torch.no_grad():
             function()
         return graph
-
-
-def compile_function(function: Callable[..., None], trees: Any) -> Callable[[], None]:
-    """Trace a function that writes into trees to one graph of plain operations, and compile that."""
-    graph, _ = trace(function, trees)
-    flat = leaves(trees)
-    with torch.no_grad():
-        compiled: Any = torch.compile(graph, fullgraph=True, dynamic=False)  # pyright: ignore[reportUnknownMemberType]
-
-    def run() -> None:
-        with torch.no_grad():
-            compiled(*flat)
-
-    return run
 
 
 def _gather(spec: StackSpec, anchors: Anchors, plan: BatchPlan, batches: Batch) -> None:
@@ -134,13 +135,22 @@ def _gather(spec: StackSpec, anchors: Anchors, plan: BatchPlan, batches: Batch) 
 
 
 def _step(spec: StackSpec, carry: Carry, fixed: Fixed, batches: Batch, parts: Tensors, position: Tensor) -> None:
-    # An index that is a tensor of one element does not make the GPU wait.
-    batch = tree_map(lambda t: t.index_select(1, position).squeeze(1), batches)
+    batch = tree_map(lambda t: _at_step(t, position), batches)
     after, losses = step(spec.nets, spec.local, spec.optimizer, spec.clip, spec.vectorize, carry, batch, fixed)
     _write(carry, after)
     for k, v in losses.items():
         parts[k].index_copy_(1, position, v[:, None])
     position.add_(1)
+
+
+def _at_step(of_chunk: Tensor, position: Tensor) -> Tensor:
+    """Copy one step of [lane, step, ...], with its axes in the same order in memory.
+
+    An index that is a tensor of one element does not make the GPU wait.
+    """
+    order = sorted(range(of_chunk.dim()), key=lambda axis: -of_chunk.stride(axis))
+    step = of_chunk.permute(order).index_select(order.index(1), position)
+    return step.permute(inverse(order)).squeeze(1)
 
 
 def _write(into: Any, values: Any) -> None:

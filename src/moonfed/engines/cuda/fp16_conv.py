@@ -67,26 +67,32 @@ def sum_per_channel(grad: Tensor) -> Tensor:
     return grad.sum((2, 3)).sum(0)
 
 
-class Fp16Convolutions(TorchFunctionMode):
-    """Runs the two-dimensional convolutions of any module in fp16."""
+class TensorCoreConvolutions(TorchFunctionMode):
+    """Runs the two-dimensional convolutions of any module with channels innermost, in fp16 if asked."""
+
+    def __init__(self, fp16: bool) -> None:
+        super().__init__()
+        self.fp16 = fp16
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        return _conv2d(*args, **kwargs) if func is torch.conv2d else func(*args, **kwargs)
+        return self._conv2d(*args, **kwargs) if func is torch.conv2d else func(*args, **kwargs)
 
-
-def _conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    if isinstance(padding, str) or input.dim() != 4:
-        return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
-    return fp16_conv(input, weight, bias, pair(stride), pair(padding), pair(dilation), groups)
+    def _conv2d(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        if input.dim() == 4 and input.is_contiguous(memory_format=torch.channels_last):
+            weight = weight.contiguous(memory_format=torch.channels_last)
+        if not self.fp16 or isinstance(padding, str) or input.dim() != 4:
+            return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+        return fp16_conv(input, weight, bias, pair(stride), pair(padding), pair(dilation), groups)
 
 
 def pair(size: Any) -> tuple[int, int]:

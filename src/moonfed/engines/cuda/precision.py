@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from moonfed.engines.base import Nets
-from moonfed.engines.cuda.fp16_conv import Fp16Convolutions
+from moonfed.engines.cuda.fp16_conv import TensorCoreConvolutions
 from moonfed.engines.devices import Device, is_gpu
 
 PRECISIONS = ("fp32", "tf32", "fp16")
@@ -40,22 +40,22 @@ def numeric_precision(precision: str) -> Generator[None]:
 
 def with_precision(nets: Nets, precision: str) -> Nets:
     """Return the networks as an engine of a precision uses them; the given ones are not changed."""
-    if precision != "fp16":
+    if precision == "fp32":
         return nets
-    training, inference = (_with_fp16_convolutions(net) for net in (nets.training, nets.inference))
+    training, inference = (_for_tensor_cores(net, precision == "fp16") for net in (nets.training, nets.inference))
     return nets._replace(training=training, inference=inference)
 
 
-def _with_fp16_convolutions(net: nn.Module) -> nn.Module:
-    """Copy a network; the copy's convolutions run in fp16 on weights that stay in 32 bits."""
+def _for_tensor_cores(net: nn.Module, fp16: bool) -> nn.Module:
+    """Copy a network; its convolutions, on weights that stay in 32 bits, have the layout that tensor cores read."""
     net = copy.deepcopy(net)
     forward = net.forward
 
-    def fp16_forward(x: Tensor) -> Any:
-        with Fp16Convolutions():
-            return forward(x)
+    def with_own_convolutions(x: Tensor) -> Any:
+        with TensorCoreConvolutions(fp16):
+            return forward(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
 
-    net.forward = fp16_forward
+    net.forward = with_own_convolutions
     return net
 
 

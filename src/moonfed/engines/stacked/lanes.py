@@ -176,8 +176,13 @@ def gather_batches(spec: StackSpec, anchors: Anchors, plan: BatchPlan, with_anch
 def arrange_images(layout: LaneLayout, images: Tensor) -> Tensor:
     """Reorder images [lane, step, batch, channel, height, width] in memory for a layout; their shape stays."""
     order = (1, 2, 4, 5, 0, 3) if layout.channels_last else (1, 2, 0, 3, 4, 5)
-    back = [order.index(axis) for axis in range(6)]
-    return images.permute(order).contiguous().permute(back)
+    order = (0, 3, 4, 5, 1, 2) if layout.batch_last else order
+    return images.permute(order).contiguous().permute(inverse(order))
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """Return the order that undoes a permutation of axes."""
+    return [order.index(axis) for axis in range(len(order))]
 
 
 def separate_lanes(lanes: Tensor) -> Tensor:

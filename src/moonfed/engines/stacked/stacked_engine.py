@@ -21,6 +21,7 @@ from moonfed.engines.cuda.precision import numeric_precision, with_precision
 from moonfed.engines.devices import free_memory, is_gpu, peak_memory, release_memory, reset_peak_memory
 from moonfed.engines.gamma import gamma_of
 from moonfed.engines.party_round import conclude, prepare
+from moonfed.engines.stacked.fused_blocks import fuse_blocks, has_fused_blocks
 from moonfed.engines.stacked.graph_cache import GraphCache, first_line
 from moonfed.engines.stacked.lanes import LaneState, Stack, run_schedule
 from moonfed.engines.stacked.schedule import MAX_CHUNK_STEPS, Schedule, make_schedule, pick_chunk, pick_width
@@ -44,7 +45,7 @@ class Stacked:
         self.data, self.options, self.device = data, options, data.inputs.device
         self.gpu = is_gpu(self.device)
         self.nets = with_precision(nets, options.precision) if self.gpu else nets
-        self.fp32_nets = nets  # for stacked lanes, whose operations bring their own precision
+        self.stacked_nets = fuse_blocks(nets) if self.gpu else nets  # their operations bring their own precision
         self.lane_limit = options.lanes or NO_LIMIT  # halved when memory runs out
         self.stacks: dict[Hashable, CudaGraphStack] = {}  # of earlier rounds
         self.uncapturable: set[Hashable] = set()
@@ -128,16 +129,16 @@ class Stacked:
         while len(self.stacks) >= MAX_CACHED_STACKS:  # the oldest is dropped
             del self.stacks[next(iter(self.stacks))]
         plan = on_device(self.data, first_chunk(plans[0], chunk))
-        self.stacks[shape] = CudaGraphStack(spec, width, chunk, like, plan, self.options.compile)
+        self.stacks[shape] = CudaGraphStack(spec, width, chunk, like, plan, self.options)
         return self.stacks[shape], schedule
 
     def _make_spec(self, shape: Hashable, job: Job) -> StackSpec:
         """Specify stacked lanes; their steps are traced on a CPU, since a GPU has CUDA graphs."""
         layout = GPU_LAYOUTS[self.options.precision] if self.gpu else cpu_layout()
-        nets = self.fp32_nets if layout.fp16 else self.nets
+        layout = layout._replace(batch_last=has_fused_blocks(self.stacked_nets))
         graphs = None if self.gpu else self.graphs
         ops, clip = StackedOps(layout), job.max_grad_norm > 0
-        return StackSpec(nets, self.data, job.local, ops, clip, job.optimizer, shape, graphs)
+        return StackSpec(self.stacked_nets, self.data, job.local, ops, clip, job.optimizer, shape, graphs)
 
     def _one_lane(self, spec: StackSpec) -> StackSpec:
         """Specify one lane, neither vectorised nor traced: its net may branch on values."""

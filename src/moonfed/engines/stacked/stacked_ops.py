@@ -33,6 +33,9 @@ class LaneLayout(NamedTuple):
     flipped_backward: bool = False  # whether the gradient of a convolution's input is computed as a forward convolution
     fp16: bool = False  # whether convolutions run in fp16
     pad_three: bool = False  # whether three input channels get a fourth one of zeros
+    batch_last: bool = (
+        False  # whether the images of a batch lie side by side, value by value, as fused blocks read them
+    )
 
 
 CPU_LAYOUT = LaneLayout(channels_last=True)

@@ -1,0 +1,260 @@
+// A convolution with stride 1, 2x2 max pooling and ReLU of stacked lanes with few channels, and its gradients, in
+// 32-bit arithmetic. Arrays end in the images of a batch, [lane, channel, row, column, image], so that neighbouring
+// threads read neighbouring numbers. A thread computes two neighbouring windows of one image: weights then come from
+// shared memory once for eight products. Compiled for one layer: IN, OUT, HEIGHT, WIDTH, KERNEL, PAD, BATCH, and how
+// many channels a thread computes: OUT_PER_THREAD, GRAD_OUT_PER_THREAD and IN_PER_THREAD; GRADIENTS is 0 or 1.
+
+#define TAPS (KERNEL * KERNEL)
+#define PATCH_HEIGHT (KERNEL + 1)  // the inputs of two windows of 2x2 outputs
+#define PATCH_WIDTH (KERNEL + 3)
+#define POOLED_HEIGHT ((HEIGHT + 2 * PAD - KERNEL + 1) / 2)
+#define POOLED_WIDTH ((WIDTH + 2 * PAD - KERNEL + 1) / 2)
+#define POSITIONS (POOLED_HEIGHT * POOLED_WIDTH)
+#define PAIRS ((POOLED_WIDTH + 1) / 2)  // of windows in a row; the last one may have only one
+#define NONE 4  // the winner of a window without a positive value
+#define IMAGES (BATCH < 32 ? BATCH : 32)  // side by side in a tile
+#define IMAGE_TILES ((BATCH + IMAGES - 1) / IMAGES)
+#define PADDED(n) (((n) + 3) / 4 * 4)  // weights are read four at a time
+
+// The inputs of two windows of one channel: x points to the channel's first number of an image.
+__device__ inline void load_patch(float patch[PATCH_HEIGHT][PATCH_WIDTH], const float* x, int row, int column) {
+    x += (2 * row - PAD) * WIDTH * BATCH + (2 * column - PAD) * BATCH;
+#pragma unroll
+    for (int i = 0; i < PATCH_HEIGHT; i++)
+#pragma unroll
+        for (int j = 0; j < PATCH_WIDTH; j++) {
+            int y = 2 * row + i - PAD, z = 2 * column + j - PAD;
+            bool within = PAD == 0 || (y >= 0 && y < HEIGHT && z >= 0);
+            if (PAD || POOLED_WIDTH % 2) within = within && z < WIDTH;
+            patch[i][j] = within ? x[(i * WIDTH + j) * BATCH] : 0.0f;
+        }
+}
+
+// Reads `count` weights that lie on a boundary of 16 bytes.
+template <int count>
+__device__ inline void load_weights(float* own, const float* from) {
+#pragma unroll
+    for (int k = 0; k + 4 <= count; k += 4) {
+        float4 four = *(const float4*)(from + k);
+        own[k] = four.x, own[k + 1] = four.y, own[k + 2] = four.z, own[k + 3] = four.w;
+    }
+    if (count % 4 > 1) {
+        float2 two = *(const float2*)(from + count / 4 * 4);
+        own[count / 4 * 4] = two.x, own[count / 4 * 4 + 1] = two.y;
+    }
+    if (count % 2) own[count - 1] = from[count - 1];
+}
+
+// Blocks: (tile of images and of pairs of windows, part of the output channels, lane). winner may be null.
+extern "C" __global__ void __launch_bounds__(FORWARD_THREADS) forward(
+    const float* x, const float* w, const float* b, float* y, unsigned char* winner) {
+    const int stride = PADDED(OUT_PER_THREAD), per_tile = FORWARD_THREADS / IMAGES;
+    __shared__ __align__(16) float weights[IN * TAPS * PADDED(OUT_PER_THREAD)];
+    int lane = blockIdx.z, first = blockIdx.y * OUT_PER_THREAD;
+    for (int i = threadIdx.x; i < IN * TAPS * stride; i += FORWARD_THREADS) {
+        int o = first + i % stride;
+        weights[i] = i % stride < OUT_PER_THREAD && o < OUT ? w[(lane * OUT + o) * IN * TAPS + i / stride] : 0.0f;
+    }
+    __syncthreads();
+    int image = blockIdx.x % IMAGE_TILES * IMAGES + threadIdx.x % IMAGES;
+    int pair = blockIdx.x / IMAGE_TILES * per_tile + threadIdx.x / IMAGES;
+    if (threadIdx.x >= per_tile * IMAGES || image >= BATCH || pair >= POOLED_HEIGHT * PAIRS) return;
+    int row = pair / PAIRS, column = pair % PAIRS * 2;
+    float sum[OUT_PER_THREAD][8];
+#pragma unroll
+    for (int o = 0; o < OUT_PER_THREAD; o++) {
+        float bias = first + o < OUT ? b[lane * OUT + first + o] : 0.0f;
+#pragma unroll
+        for (int k = 0; k < 8; k++) sum[o][k] = bias;
+    }
+    x += (size_t)lane * IN * HEIGHT * WIDTH * BATCH + image;
+#pragma unroll 1
+    for (int c = 0; c < IN; c++) {
+        float patch[PATCH_HEIGHT][PATCH_WIDTH];
+        load_patch(patch, x + (size_t)c * HEIGHT * WIDTH * BATCH, row, column);
+#pragma unroll
+        for (int i = 0; i < KERNEL; i++)
+#pragma unroll
+            for (int j = 0; j < KERNEL; j++) {
+                float own[OUT_PER_THREAD];
+                load_weights<OUT_PER_THREAD>(own, weights + (c * TAPS + i * KERNEL + j) * stride);
+#pragma unroll
+                for (int o = 0; o < OUT_PER_THREAD; o++)
+#pragma unroll
+                    for (int k = 0; k < 8; k++)  // window, row and column in it
+                        sum[o][k] += patch[i + k / 2 % 2][j + k / 4 * 2 + k % 2] * own[o];
+            }
+    }
+#pragma unroll
+    for (int o = 0; o < OUT_PER_THREAD; o++) {
+#pragma unroll
+        for (int second = 0; second < 2; second++) {
+            if (first + o >= OUT || column + second >= POOLED_WIDTH) continue;
+            float best = sum[o][4 * second];
+            int at = 0;
+#pragma unroll
+            for (int k = 1; k < 4; k++) {
+                float other = sum[o][4 * second + k];
+                if (other > best || other != other) best = other, at = k;
+            }
+            bool positive = best > 0.0f || best != best;  // not a number stays so
+            size_t to = ((size_t)(lane * OUT + first + o) * POSITIONS + row * POOLED_WIDTH + column + second) * BATCH + image;
+            y[to] = positive ? best : 0.0f;
+            if (winner) winner[to] = positive ? at : NONE;
+        }
+    }
+}
+
+#if GRADIENTS
+
+#define GROUPS ((OUT + GRAD_OUT_PER_THREAD - 1) / GRAD_OUT_PER_THREAD)  // of output channels: one warp each
+#define PER_WARP (32 / IMAGES)  // pairs of windows that a warp computes at once
+
+// Gradients of weights and bias. Blocks: (split, input channel, lane) of GROUPS warps. Each split sums a part of the
+// images and windows, in the order of memory: grad_w is [lane, split, out, in, tap], grad_b [lane, split, out].
+extern "C" __global__ void __launch_bounds__(32 * GROUPS) weight_gradient(
+    const float* x, const float* grad, const unsigned char* winner, float* grad_w, float* grad_b) {
+    __shared__ float sums[GROUPS][TAPS + 1][33];
+    int lane = blockIdx.z, channel = blockIdx.y, group = threadIdx.x / 32, thread = threadIdx.x % 32;
+    int first = group * GRAD_OUT_PER_THREAD, image_tile = blockIdx.x % IMAGE_TILES;
+    int image = image_tile * IMAGES + thread % IMAGES, split = blockIdx.x / IMAGE_TILES, splits = gridDim.x / IMAGE_TILES;
+    float sum[GRAD_OUT_PER_THREAD][TAPS + 1];
+#pragma unroll
+    for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
+#pragma unroll
+        for (int k = 0; k <= TAPS; k++) sum[o][k] = 0.0f;
+    bool used = thread < PER_WARP * IMAGES && image < BATCH;
+    image = used ? image : 0;
+    x += (size_t)(lane * IN + channel) * HEIGHT * WIDTH * BATCH + image;
+    int rounds = (POOLED_HEIGHT * PAIRS + PER_WARP - 1) / PER_WARP;
+    int from_round = rounds * split / splits, to_round = rounds * (split + 1) / splits;
+#pragma unroll 1
+    for (int round = from_round; round < to_round; round++) {
+        int pair = round * PER_WARP + thread / IMAGES;
+        bool valid = used && pair < POOLED_HEIGHT * PAIRS;
+        int row = valid ? pair / PAIRS : 0, column = valid ? pair % PAIRS * 2 : 0;
+        float own[GRAD_OUT_PER_THREAD][2];
+        int at[GRAD_OUT_PER_THREAD][2];
+#pragma unroll
+        for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
+#pragma unroll
+            for (int second = 0; second < 2; second++) {
+                bool there = valid && (OUT % GRAD_OUT_PER_THREAD == 0 || first + o < OUT);
+                if (POOLED_WIDTH % 2) there = there && column + second < POOLED_WIDTH;
+                size_t from = ((size_t)(lane * OUT + first + o) * POSITIONS + row * POOLED_WIDTH + column + second) * BATCH + image;
+                own[o][second] = there ? grad[from] : 0.0f;
+                at[o][second] = there ? winner[from] : NONE;
+            }
+        float patch[PATCH_HEIGHT][PATCH_WIDTH];
+        load_patch(patch, x, row, column);
+#pragma unroll
+        for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
+#pragma unroll
+            for (int second = 0; second < 2; second++) {
+                float value[4];
+#pragma unroll
+                for (int k = 0; k < 4; k++) value[k] = at[o][second] == k ? own[o][second] : 0.0f;
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+#pragma unroll
+                    for (int i = 0; i < KERNEL; i++)
+#pragma unroll
+                        for (int j = 0; j < KERNEL; j++)
+                            sum[o][i * KERNEL + j] += value[k] * patch[i + k / 2][j + second * 2 + k % 2];
+                sum[o][TAPS] += at[o][second] < NONE ? own[o][second] : 0.0f;
+            }
+    }
+#pragma unroll
+    for (int o = 0; o < GRAD_OUT_PER_THREAD; o++) {
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k <= TAPS; k++) sums[group][k][thread] = sum[o][k];
+        __syncthreads();
+        if (first + o >= OUT) continue;
+        size_t out = (size_t)(lane * gridDim.x + blockIdx.x) * OUT + first + o;
+        for (int k = thread; k <= TAPS; k += 32) {
+            float total = 0.0f;
+            for (int t = 0; t < 32; t++) total += sums[group][k][t];
+            if (k < TAPS)
+                grad_w[(out * IN + channel) * TAPS + k] = total;
+            else if (channel == 0)
+                grad_b[out] = total;
+        }
+    }
+}
+
+#define BACK (KERNEL / 2 + 1)  // windows per axis that read a place
+#define PLACES_HIGH ((HEIGHT + PAD + 1) / 2 - PAD / 2)  // of 2x2 inputs, counted with the padding
+#define PLACES_WIDE ((WIDTH + PAD + 1) / 2 - PAD / 2)
+
+// Gradient of the input. A thread computes two neighbouring places of 2x2 inputs for IN_PER_THREAD channels. Blocks:
+// (tile of images and of pairs of places, part of the input channels, lane).
+extern "C" __global__ void __launch_bounds__(INPUT_THREADS) input_gradient(
+    const float* w, const float* grad, const unsigned char* winner, float* grad_x) {
+    const int stride = PADDED(IN_PER_THREAD), per_tile = INPUT_THREADS / IMAGES, pairs = (PLACES_WIDE + 1) / 2;
+    __shared__ __align__(16) float weights[OUT * TAPS * PADDED(IN_PER_THREAD)];
+    int lane = blockIdx.z, first = blockIdx.y * IN_PER_THREAD;
+    for (int i = threadIdx.x; i < OUT * TAPS * stride; i += INPUT_THREADS) {
+        int c = first + i % stride, o = i / stride / TAPS, tap = i / stride % TAPS;
+        weights[i] = i % stride < IN_PER_THREAD && c < IN ? w[((lane * OUT + o) * IN + c) * TAPS + tap] : 0.0f;
+    }
+    __syncthreads();
+    int image = blockIdx.x % IMAGE_TILES * IMAGES + threadIdx.x % IMAGES;
+    int pair = blockIdx.x / IMAGE_TILES * per_tile + threadIdx.x / IMAGES;
+    if (threadIdx.x >= per_tile * IMAGES || image >= BATCH || pair >= PLACES_HIGH * pairs) return;
+    int row = pair / pairs + PAD / 2, column = pair % pairs * 2 + PAD / 2;
+    float sum[IN_PER_THREAD][2][4];  // row and column in the 2x4 inputs
+#pragma unroll
+    for (int c = 0; c < IN_PER_THREAD; c++)
+#pragma unroll
+        for (int k = 0; k < 8; k++) sum[c][k / 4][k % 4] = 0.0f;
+    size_t start = (size_t)lane * OUT * POSITIONS * BATCH + image;
+#pragma unroll 1
+    for (int o = 0; o < OUT; o++) {
+#pragma unroll
+        for (int up = 0; up < BACK; up++) {
+            int y = row - up;
+            if (y < 0 || y >= POOLED_HEIGHT) continue;
+            float value[2][2 * (BACK + 1)];  // gradients of the convolution's outputs that these inputs reach
+#pragma unroll
+            for (int k = 0; k <= BACK; k++) {
+                int z = column + 1 - BACK + k;
+                bool there = z >= 0 && z < POOLED_WIDTH;
+                size_t from = start + (size_t)(o * POSITIONS + y * POOLED_WIDTH + z) * BATCH;
+                float own = there ? grad[from] : 0.0f;
+                int at = there ? winner[from] : NONE;
+#pragma unroll
+                for (int v = 0; v < 4; v++) value[v / 2][2 * k + v % 2] = at == v ? own : 0.0f;
+            }
+#pragma unroll
+            for (int i = 0; i < KERNEL; i++) {
+                if (i < 2 * up - 1 || i > 2 * up + 1) continue;
+#pragma unroll
+                for (int j = 0; j < KERNEL; j++) {
+                    float own[IN_PER_THREAD];
+                    load_weights<IN_PER_THREAD>(own, weights + (o * TAPS + i * KERNEL + j) * stride);
+#pragma unroll
+                    for (int v = 0; v < 2; v++)  // the row in the windows
+#pragma unroll
+                        for (int a = 0; a < 2; a++)  // and in the inputs
+                            if (2 * up + a - v == i)
+#pragma unroll
+                                for (int k = 0; k < 4; k++)  // the column in the inputs: value's starts 2 * (BACK - 1) before
+#pragma unroll
+                                    for (int c = 0; c < IN_PER_THREAD; c++)
+                                        sum[c][a][k] += value[v][k + 2 * (BACK - 1) - j] * own[c];
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < IN_PER_THREAD; c++)
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            int y = 2 * row + k / 4 - PAD, z = 2 * column + k % 4 - PAD;
+            if (first + c < IN && y >= 0 && y < HEIGHT && z >= 0 && z < WIDTH)
+                grad_x[((size_t)((lane * IN + first + c) * HEIGHT + y) * WIDTH + z) * BATCH + image] = sum[c][k / 4][k % 4];
+        }
+}
+
+#endif
