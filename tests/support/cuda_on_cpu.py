@@ -20,6 +20,7 @@ SHIM = r"""
 #define __launch_bounds__(n)
 struct float4 { float x, y, z, w; };
 struct float2 { float x, y; };
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 struct Three { unsigned x, y, z; };
 static thread_local Three threadIdx, blockIdx;
 static Three gridDim;

@@ -13,7 +13,9 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 CASES = [  # with the number of lanes
     (ops.Layer(3, 6, 12, 12, 5, 0, batch=5), 2),
     (ops.Layer(6, 16, 9, 11, 5, 0, batch=34), 2),
+    (ops.Layer(6, 16, 9, 11, 5, 0, batch=36), 1),
     (ops.Layer(2, 9, 8, 8, 3, 1, batch=33), 3),
+    (ops.Layer(1, 2, 6, 40, 3, 1, batch=4), 1),
     (ops.Layer(1, 3, 7, 6, 4, 2, batch=3), 1),
     (ops.Layer(2, 4, 9, 7, 2, 0, batch=1), 2),
     (ops.Layer(5, 4, 5, 5, 1, 0, batch=40), 1),

@@ -1,8 +1,9 @@
 // A convolution with stride 1, 2x2 max pooling and ReLU of stacked lanes with few channels, and its gradients, in
 // 32-bit arithmetic. Arrays end in the images of a batch, [lane, channel, row, column, image], so that neighbouring
-// threads read neighbouring numbers. A thread computes two neighbouring windows of one image: weights then come from
-// shared memory once for eight products. Compiled for one layer: IN, OUT, HEIGHT, WIDTH, KERNEL, PAD, BATCH, and how
-// many channels a thread computes: OUT_PER_THREAD, GRAD_OUT_PER_THREAD and IN_PER_THREAD; GRADIENTS is 0 or 1.
+// threads read neighbouring numbers. A thread computes two neighbouring windows of one image: a weight then comes from
+// shared memory once for eight products. Compiled for one layer: IN, OUT, HEIGHT, WIDTH, KERNEL, PAD, BATCH, and for
+// the work of a thread and a block: OUT_PER_THREAD, GRAD_OUT_PER_THREAD, IN_PER_THREAD, PAIRS_PER_BLOCK,
+// PLACES_PER_BLOCK and OUT_AT_ONCE; GRADIENTS is 0 or 1.
 
 #define TAPS (KERNEL * KERNEL)
 #define PATCH_HEIGHT (KERNEL + 1)  // the inputs of two windows of 2x2 outputs
@@ -11,26 +12,39 @@
 #define POOLED_WIDTH ((WIDTH + 2 * PAD - KERNEL + 1) / 2)
 #define POSITIONS (POOLED_HEIGHT * POOLED_WIDTH)
 #define PAIRS ((POOLED_WIDTH + 1) / 2)  // of windows in a row; the last one may have only one
+#define CHUNKS ((PAIRS + PAIRS_PER_BLOCK - 1) / PAIRS_PER_BLOCK)  // of a row
+#define BAND_WIDTH (4 * PAIRS_PER_BLOCK + KERNEL - 1)  // the inputs of a chunk are PATCH_HEIGHT rows of this width
 #define NONE 4  // the winner of a window without a positive value
 #define IMAGES (BATCH < 32 ? BATCH : 32)  // side by side in a tile
 #define IMAGE_TILES ((BATCH + IMAGES - 1) / IMAGES)
+#define AT_ONCE (BATCH % 4 ? 1 : 4)  // images that are copied at once
 #define PADDED(n) (((n) + 3) / 4 * 4)  // weights are read four at a time
 
-// The inputs of two windows of one channel: x points to the channel's first number of an image.
-__device__ inline void load_patch(float patch[PATCH_HEIGHT][PATCH_WIDTH], const float* x, int row, int column) {
-    x += (2 * row - PAD) * WIDTH * BATCH + (2 * column - PAD) * BATCH;
+// Copies the inputs of a chunk of windows of one channel: x points to the channel's first number.
+__device__ inline void load_band(float* band, const float* x, int row, int chunk, int first_image, int threads) {
+    const int per_place = IMAGES / AT_ONCE;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < PATCH_HEIGHT * BAND_WIDTH * per_place; i += threads) {
+        int image = first_image + i % per_place * AT_ONCE;
+        int z = chunk * PAIRS_PER_BLOCK * 4 - PAD + i / per_place % BAND_WIDTH, y = 2 * row - PAD + i / per_place / BAND_WIDTH;
+        bool within = y >= 0 && y < HEIGHT && z >= 0 && z < WIDTH && image < BATCH;
+        const float* from = x + (y * WIDTH + z) * BATCH + image;
+        if (AT_ONCE == 4)
+            ((float4*)band)[i] = within ? *(const float4*)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        else
+            band[i] = within ? *from : 0.0f;
+    }
+}
+
+// The inputs of two windows of one image in a band.
+__device__ inline void load_patch(float patch[PATCH_HEIGHT][PATCH_WIDTH], const float* band, int pair, int image) {
 #pragma unroll
     for (int i = 0; i < PATCH_HEIGHT; i++)
 #pragma unroll
-        for (int j = 0; j < PATCH_WIDTH; j++) {
-            int y = 2 * row + i - PAD, z = 2 * column + j - PAD;
-            bool within = PAD == 0 || (y >= 0 && y < HEIGHT && z >= 0);
-            if (PAD || POOLED_WIDTH % 2) within = within && z < WIDTH;
-            patch[i][j] = within ? x[(i * WIDTH + j) * BATCH] : 0.0f;
-        }
+        for (int j = 0; j < PATCH_WIDTH; j++) patch[i][j] = band[(i * BAND_WIDTH + 4 * pair + j) * IMAGES + image];
 }
 
-// Reads `count` weights that lie on a boundary of 16 bytes.
+// Reads `count` weights that begin on a boundary of 16 bytes.
 template <int count>
 __device__ inline void load_weights(float* own, const float* from) {
 #pragma unroll
@@ -45,21 +59,19 @@ __device__ inline void load_weights(float* own, const float* from) {
     if (count % 2) own[count - 1] = from[count - 1];
 }
 
-// Blocks: (tile of images and of pairs of windows, part of the output channels, lane). winner may be null.
-extern "C" __global__ void __launch_bounds__(FORWARD_THREADS) forward(
+// Blocks: (tile of images and chunk of windows, part of the output channels, lane). winner may be null.
+extern "C" __global__ void __launch_bounds__(PAIRS_PER_BLOCK * IMAGES) forward(
     const float* x, const float* w, const float* b, float* y, unsigned char* winner) {
-    const int stride = PADDED(OUT_PER_THREAD), per_tile = FORWARD_THREADS / IMAGES;
+    const int stride = PADDED(OUT_PER_THREAD), threads = PAIRS_PER_BLOCK * IMAGES;
     __shared__ __align__(16) float weights[IN * TAPS * PADDED(OUT_PER_THREAD)];
+    __shared__ __align__(16) float band[PATCH_HEIGHT * BAND_WIDTH * IMAGES];
     int lane = blockIdx.z, first = blockIdx.y * OUT_PER_THREAD;
-    for (int i = threadIdx.x; i < IN * TAPS * stride; i += FORWARD_THREADS) {
+    for (int i = threadIdx.x; i < IN * TAPS * stride; i += threads) {
         int o = first + i % stride;
         weights[i] = i % stride < OUT_PER_THREAD && o < OUT ? w[(lane * OUT + o) * IN * TAPS + i / stride] : 0.0f;
     }
-    __syncthreads();
-    int image = blockIdx.x % IMAGE_TILES * IMAGES + threadIdx.x % IMAGES;
-    int pair = blockIdx.x / IMAGE_TILES * per_tile + threadIdx.x / IMAGES;
-    if (threadIdx.x >= per_tile * IMAGES || image >= BATCH || pair >= POOLED_HEIGHT * PAIRS) return;
-    int row = pair / PAIRS, column = pair % PAIRS * 2;
+    int first_image = blockIdx.x % IMAGE_TILES * IMAGES, image = threadIdx.x % IMAGES;
+    int unit = blockIdx.x / IMAGE_TILES, row = unit / CHUNKS, chunk = unit % CHUNKS, pair = threadIdx.x / IMAGES;
     float sum[OUT_PER_THREAD][8];
 #pragma unroll
     for (int o = 0; o < OUT_PER_THREAD; o++) {
@@ -67,11 +79,14 @@ extern "C" __global__ void __launch_bounds__(FORWARD_THREADS) forward(
 #pragma unroll
         for (int k = 0; k < 8; k++) sum[o][k] = bias;
     }
-    x += (size_t)lane * IN * HEIGHT * WIDTH * BATCH + image;
+    x += (size_t)lane * IN * HEIGHT * WIDTH * BATCH;
 #pragma unroll 1
     for (int c = 0; c < IN; c++) {
+        __syncthreads();
+        load_band(band, x + (size_t)c * HEIGHT * WIDTH * BATCH, row, chunk, first_image, threads);
+        __syncthreads();
         float patch[PATCH_HEIGHT][PATCH_WIDTH];
-        load_patch(patch, x + (size_t)c * HEIGHT * WIDTH * BATCH, row, column);
+        load_patch(patch, band, pair, image);
 #pragma unroll
         for (int i = 0; i < KERNEL; i++)
 #pragma unroll
@@ -85,6 +100,8 @@ extern "C" __global__ void __launch_bounds__(FORWARD_THREADS) forward(
                         sum[o][k] += patch[i + k / 2 % 2][j + k / 4 * 2 + k % 2] * own[o];
             }
     }
+    int column = (chunk * PAIRS_PER_BLOCK + pair) * 2;
+    if (first_image + image >= BATCH) return;
 #pragma unroll
     for (int o = 0; o < OUT_PER_THREAD; o++) {
 #pragma unroll
@@ -98,9 +115,9 @@ extern "C" __global__ void __launch_bounds__(FORWARD_THREADS) forward(
                 if (other > best || other != other) best = other, at = k;
             }
             bool positive = best > 0.0f || best != best;  // not a number stays so
-            size_t to = ((size_t)(lane * OUT + first + o) * POSITIONS + row * POOLED_WIDTH + column + second) * BATCH + image;
-            y[to] = positive ? best : 0.0f;
-            if (winner) winner[to] = positive ? at : NONE;
+            size_t position = (size_t)(lane * OUT + first + o) * POSITIONS + row * POOLED_WIDTH + column + second;
+            y[position * BATCH + first_image + image] = positive ? best : 0.0f;
+            if (winner) winner[position * BATCH + first_image + image] = positive ? at : NONE;
         }
     }
 }
@@ -109,60 +126,79 @@ extern "C" __global__ void __launch_bounds__(FORWARD_THREADS) forward(
 
 #define GROUPS ((OUT + GRAD_OUT_PER_THREAD - 1) / GRAD_OUT_PER_THREAD)  // of output channels: one warp each
 #define PER_WARP (32 / IMAGES)  // pairs of windows that a warp computes at once
+#define ROUNDS ((PAIRS_PER_BLOCK + PER_WARP - 1) / PER_WARP)  // of a chunk
 
-// Gradients of weights and bias. Blocks: (split, input channel, lane) of GROUPS warps. Each split sums a part of the
-// images and windows, in the order of memory: grad_w is [lane, split, out, in, tap], grad_b [lane, split, out].
+// The gradients of a pair of windows for GRAD_OUT_PER_THREAD output channels, and who wins them.
+struct PairGradients {
+    float own[GRAD_OUT_PER_THREAD][2];
+    int at[GRAD_OUT_PER_THREAD][2];
+};
+
+__device__ inline void load_gradients(
+    PairGradients* to, const float* grad, const unsigned char* winner, int first, int row, int column, bool valid) {
+#pragma unroll
+    for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
+#pragma unroll
+        for (int second = 0; second < 2; second++) {
+            bool there = valid && first + o < OUT && column + second < POOLED_WIDTH;
+            int from = (o * POSITIONS + row * POOLED_WIDTH + column + second) * BATCH;
+            to->own[o][second] = there ? grad[from] : 0.0f;
+            to->at[o][second] = there ? winner[from] : NONE;
+        }
+}
+
+// Gradients of weights and bias. Blocks: (split and tile of images, input channel, lane) of GROUPS warps. Each split
+// sums a part of the windows: grad_w is [lane, split and tile, out, in, tap], grad_b [lane, split and tile, out].
 extern "C" __global__ void __launch_bounds__(32 * GROUPS) weight_gradient(
     const float* x, const float* grad, const unsigned char* winner, float* grad_w, float* grad_b) {
+    __shared__ __align__(16) float band[PATCH_HEIGHT * BAND_WIDTH * IMAGES];
     __shared__ float sums[GROUPS][TAPS + 1][33];
     int lane = blockIdx.z, channel = blockIdx.y, group = threadIdx.x / 32, thread = threadIdx.x % 32;
-    int first = group * GRAD_OUT_PER_THREAD, image_tile = blockIdx.x % IMAGE_TILES;
-    int image = image_tile * IMAGES + thread % IMAGES, split = blockIdx.x / IMAGE_TILES, splits = gridDim.x / IMAGE_TILES;
+    int first = group * GRAD_OUT_PER_THREAD, first_image = blockIdx.x % IMAGE_TILES * IMAGES, image = thread % IMAGES;
+    int split = blockIdx.x / IMAGE_TILES, splits = gridDim.x / IMAGE_TILES;
     float sum[GRAD_OUT_PER_THREAD][TAPS + 1];
 #pragma unroll
     for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
 #pragma unroll
         for (int k = 0; k <= TAPS; k++) sum[o][k] = 0.0f;
-    bool used = thread < PER_WARP * IMAGES && image < BATCH;
-    image = used ? image : 0;
-    x += (size_t)(lane * IN + channel) * HEIGHT * WIDTH * BATCH + image;
-    int rounds = (POOLED_HEIGHT * PAIRS + PER_WARP - 1) / PER_WARP;
-    int from_round = rounds * split / splits, to_round = rounds * (split + 1) / splits;
+    bool used = thread < PER_WARP * IMAGES && first_image + image < BATCH;
+    x += (size_t)(lane * IN + channel) * HEIGHT * WIDTH * BATCH;
+    size_t start = (size_t)(lane * OUT + first) * POSITIONS * BATCH + first_image + image;
+    const int units = POOLED_HEIGHT * CHUNKS;
 #pragma unroll 1
-    for (int round = from_round; round < to_round; round++) {
-        int pair = round * PER_WARP + thread / IMAGES;
-        bool valid = used && pair < POOLED_HEIGHT * PAIRS;
-        int row = valid ? pair / PAIRS : 0, column = valid ? pair % PAIRS * 2 : 0;
-        float own[GRAD_OUT_PER_THREAD][2];
-        int at[GRAD_OUT_PER_THREAD][2];
+    for (int unit = units * split / splits; unit < units * (split + 1) / splits; unit++) {
+        int row = unit / CHUNKS, chunk = unit % CHUNKS, pair = thread / IMAGES;
+        PairGradients now, next;
+        int column = (chunk * PAIRS_PER_BLOCK + pair) * 2;
+        load_gradients(&now, grad + start, winner + start, first, row, column, used && pair < PAIRS_PER_BLOCK);
+        __syncthreads();
+        load_band(band, x, row, chunk, first_image, 32 * GROUPS);
+        __syncthreads();
+#pragma unroll 1
+        for (int round = 0; round < ROUNDS; round++) {
+            pair = round * PER_WARP + thread / IMAGES;
+            bool again = used && pair + PER_WARP < PAIRS_PER_BLOCK;
+            column = (chunk * PAIRS_PER_BLOCK + pair + PER_WARP) * 2;
+            load_gradients(&next, grad + start, winner + start, first, row, column, again);
+            float patch[PATCH_HEIGHT][PATCH_WIDTH];
+            load_patch(patch, band, pair < PAIRS_PER_BLOCK ? pair : 0, image);
 #pragma unroll
-        for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
+            for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
 #pragma unroll
-            for (int second = 0; second < 2; second++) {
-                bool there = valid && (OUT % GRAD_OUT_PER_THREAD == 0 || first + o < OUT);
-                if (POOLED_WIDTH % 2) there = there && column + second < POOLED_WIDTH;
-                size_t from = ((size_t)(lane * OUT + first + o) * POSITIONS + row * POOLED_WIDTH + column + second) * BATCH + image;
-                own[o][second] = there ? grad[from] : 0.0f;
-                at[o][second] = there ? winner[from] : NONE;
-            }
-        float patch[PATCH_HEIGHT][PATCH_WIDTH];
-        load_patch(patch, x, row, column);
+                for (int second = 0; second < 2; second++) {
 #pragma unroll
-        for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
+                    for (int k = 0; k < 4; k++) {
+                        float value = now.at[o][second] == k ? now.own[o][second] : 0.0f;
 #pragma unroll
-            for (int second = 0; second < 2; second++) {
-                float value[4];
+                        for (int i = 0; i < KERNEL; i++)
 #pragma unroll
-                for (int k = 0; k < 4; k++) value[k] = at[o][second] == k ? own[o][second] : 0.0f;
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-#pragma unroll
-                    for (int i = 0; i < KERNEL; i++)
-#pragma unroll
-                        for (int j = 0; j < KERNEL; j++)
-                            sum[o][i * KERNEL + j] += value[k] * patch[i + k / 2][j + second * 2 + k % 2];
-                sum[o][TAPS] += at[o][second] < NONE ? own[o][second] : 0.0f;
-            }
+                            for (int j = 0; j < KERNEL; j++)
+                                sum[o][i * KERNEL + j] += value * patch[i + k / 2][j + second * 2 + k % 2];
+                    }
+                    sum[o][TAPS] += now.at[o][second] < NONE ? now.own[o][second] : 0.0f;
+                }
+            now = next;
+        }
     }
 #pragma unroll
     for (int o = 0; o < GRAD_OUT_PER_THREAD; o++) {
@@ -186,74 +222,89 @@ extern "C" __global__ void __launch_bounds__(32 * GROUPS) weight_gradient(
 #define BACK (KERNEL / 2 + 1)  // windows per axis that read a place
 #define PLACES_HIGH ((HEIGHT + PAD + 1) / 2 - PAD / 2)  // of 2x2 inputs, counted with the padding
 #define PLACES_WIDE ((WIDTH + PAD + 1) / 2 - PAD / 2)
+#define PLACE_PAIRS ((PLACES_WIDE + 1) / 2)
+#define PLACE_CHUNKS ((PLACE_PAIRS + PLACES_PER_BLOCK - 1) / PLACES_PER_BLOCK)
+#define REACH (2 * PLACES_PER_BLOCK + BACK - 1)  // windows in a row that read a chunk of places
 
 // Gradient of the input. A thread computes two neighbouring places of 2x2 inputs for IN_PER_THREAD channels. Blocks:
-// (tile of images and of pairs of places, part of the input channels, lane).
-extern "C" __global__ void __launch_bounds__(INPUT_THREADS) input_gradient(
+// (tile of images and chunk of places, part of the input channels, lane).
+extern "C" __global__ void __launch_bounds__(PLACES_PER_BLOCK * IMAGES) input_gradient(
     const float* w, const float* grad, const unsigned char* winner, float* grad_x) {
-    const int stride = PADDED(IN_PER_THREAD), per_tile = INPUT_THREADS / IMAGES, pairs = (PLACES_WIDE + 1) / 2;
-    __shared__ __align__(16) float weights[OUT * TAPS * PADDED(IN_PER_THREAD)];
-    int lane = blockIdx.z, first = blockIdx.y * IN_PER_THREAD;
-    for (int i = threadIdx.x; i < OUT * TAPS * stride; i += INPUT_THREADS) {
-        int c = first + i % stride, o = i / stride / TAPS, tap = i / stride % TAPS;
-        weights[i] = i % stride < IN_PER_THREAD && c < IN ? w[((lane * OUT + o) * IN + c) * TAPS + tap] : 0.0f;
-    }
-    __syncthreads();
-    int image = blockIdx.x % IMAGE_TILES * IMAGES + threadIdx.x % IMAGES;
-    int pair = blockIdx.x / IMAGE_TILES * per_tile + threadIdx.x / IMAGES;
-    if (threadIdx.x >= per_tile * IMAGES || image >= BATCH || pair >= PLACES_HIGH * pairs) return;
-    int row = pair / pairs + PAD / 2, column = pair % pairs * 2 + PAD / 2;
+    const int stride = PADDED(IN_PER_THREAD), threads = PLACES_PER_BLOCK * IMAGES;
+    __shared__ __align__(16) float weights[OUT_AT_ONCE * TAPS * PADDED(IN_PER_THREAD)];
+    __shared__ float own[OUT_AT_ONCE][BACK][REACH][IMAGES];
+    __shared__ unsigned char at[OUT_AT_ONCE][BACK][REACH][IMAGES];
+    int lane = blockIdx.z, first = blockIdx.y * IN_PER_THREAD, unit = blockIdx.x / IMAGE_TILES;
+    int first_image = blockIdx.x % IMAGE_TILES * IMAGES, image = threadIdx.x % IMAGES, pair = threadIdx.x / IMAGES;
+    int row = unit / PLACE_CHUNKS + PAD / 2, first_column = unit % PLACE_CHUNKS * PLACES_PER_BLOCK * 2 + PAD / 2;
     float sum[IN_PER_THREAD][2][4];  // row and column in the 2x4 inputs
 #pragma unroll
     for (int c = 0; c < IN_PER_THREAD; c++)
 #pragma unroll
         for (int k = 0; k < 8; k++) sum[c][k / 4][k % 4] = 0.0f;
-    size_t start = (size_t)lane * OUT * POSITIONS * BATCH + image;
 #pragma unroll 1
-    for (int o = 0; o < OUT; o++) {
+    for (int first_out = 0; first_out < OUT; first_out += OUT_AT_ONCE) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < OUT_AT_ONCE * TAPS * stride; i += threads) {
+            int c = first + i % stride, o = first_out + i / stride / TAPS, tap = i / stride % TAPS;
+            bool there = i % stride < IN_PER_THREAD && c < IN && o < OUT;
+            weights[i] = there ? w[((lane * OUT + o) * IN + c) * TAPS + tap] : 0.0f;
+        }
+#pragma unroll 4
+        for (int i = threadIdx.x; i < OUT_AT_ONCE * BACK * REACH * IMAGES; i += threads) {
+            int z = first_column - BACK + 1 + i / IMAGES % REACH, up = i / IMAGES / REACH % BACK;
+            int y = row - up, o = first_out + i / IMAGES / REACH / BACK, of = first_image + i % IMAGES;
+            bool there = z >= 0 && z < POOLED_WIDTH && y >= 0 && y < POOLED_HEIGHT && o < OUT && of < BATCH;
+            size_t from = ((size_t)(lane * OUT + o) * POSITIONS + y * POOLED_WIDTH + z) * BATCH + of;
+            (&own[0][0][0][0])[i] = there ? grad[from] : 0.0f;
+            (&at[0][0][0][0])[i] = there ? winner[from] : NONE;
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (int o = 0; o < OUT_AT_ONCE; o++) {
+            if (first_out + o >= OUT) break;
 #pragma unroll
-        for (int up = 0; up < BACK; up++) {
-            int y = row - up;
-            if (y < 0 || y >= POOLED_HEIGHT) continue;
-            float value[2][2 * (BACK + 1)];  // gradients of the convolution's outputs that these inputs reach
+            for (int up = 0; up < BACK; up++) {
+                if (row - up < 0 || row - up >= POOLED_HEIGHT) continue;
+                float value[2][2 * (BACK + 1)];  // gradients of the convolution's outputs that these inputs reach
 #pragma unroll
-            for (int k = 0; k <= BACK; k++) {
-                int z = column + 1 - BACK + k;
-                bool there = z >= 0 && z < POOLED_WIDTH;
-                size_t from = start + (size_t)(o * POSITIONS + y * POOLED_WIDTH + z) * BATCH;
-                float own = there ? grad[from] : 0.0f;
-                int at = there ? winner[from] : NONE;
+                for (int k = 0; k <= BACK; k++)
 #pragma unroll
-                for (int v = 0; v < 4; v++) value[v / 2][2 * k + v % 2] = at == v ? own : 0.0f;
-            }
+                    for (int v = 0; v < 4; v++) {
+                        bool wins = at[o][up][2 * pair + k][image] == v;
+                        value[v / 2][2 * k + v % 2] = wins ? own[o][up][2 * pair + k][image] : 0.0f;
+                    }
 #pragma unroll
-            for (int i = 0; i < KERNEL; i++) {
-                if (i < 2 * up - 1 || i > 2 * up + 1) continue;
+                for (int i = 0; i < KERNEL; i++) {
+                    if (i < 2 * up - 1 || i > 2 * up + 1) continue;
 #pragma unroll
-                for (int j = 0; j < KERNEL; j++) {
-                    float own[IN_PER_THREAD];
-                    load_weights<IN_PER_THREAD>(own, weights + (o * TAPS + i * KERNEL + j) * stride);
+                    for (int j = 0; j < KERNEL; j++) {
+                        float some[IN_PER_THREAD];
+                        load_weights<IN_PER_THREAD>(some, weights + (o * TAPS + i * KERNEL + j) * stride);
 #pragma unroll
-                    for (int v = 0; v < 2; v++)  // the row in the windows
+                        for (int v = 0; v < 2; v++)  // the row in the windows
 #pragma unroll
-                        for (int a = 0; a < 2; a++)  // and in the inputs
-                            if (2 * up + a - v == i)
+                            for (int a = 0; a < 2; a++)  // and in the inputs
+                                if (2 * up + a - v == i)
 #pragma unroll
-                                for (int k = 0; k < 4; k++)  // the column in the inputs: value's starts 2 * (BACK - 1) before
+                                    for (int k = 0; k < 4; k++)  // the column in the inputs; values begin before them
 #pragma unroll
-                                    for (int c = 0; c < IN_PER_THREAD; c++)
-                                        sum[c][a][k] += value[v][k + 2 * (BACK - 1) - j] * own[c];
+                                        for (int c = 0; c < IN_PER_THREAD; c++)
+                                            sum[c][a][k] += value[v][k + 2 * (BACK - 1) - j] * some[c];
+                    }
                 }
             }
         }
     }
+    if (first_image + image >= BATCH) return;
 #pragma unroll
     for (int c = 0; c < IN_PER_THREAD; c++)
 #pragma unroll
         for (int k = 0; k < 8; k++) {
-            int y = 2 * row + k / 4 - PAD, z = 2 * column + k % 4 - PAD;
-            if (first + c < IN && y >= 0 && y < HEIGHT && z >= 0 && z < WIDTH)
-                grad_x[((size_t)((lane * IN + first + c) * HEIGHT + y) * WIDTH + z) * BATCH + image] = sum[c][k / 4][k % 4];
+            int y = 2 * row + k / 4 - PAD, z = 2 * (first_column + 2 * pair) + k % 4 - PAD;
+            if (first + c >= IN || y < 0 || y >= HEIGHT || z < 0 || z >= WIDTH) continue;
+            size_t to = (size_t)((lane * IN + first + c) * HEIGHT + y) * WIDTH + z;
+            grad_x[to * BATCH + first_image + image] = sum[c][k / 4][k % 4];
         }
 }
 

@@ -17,12 +17,11 @@ from torch.autograd.function import Function
 from moonfed.engines.cuda.fp16_conv import convolution_backward
 from moonfed.engines.cuda.nvrtc import CudaModule
 
-THREADS = {"FORWARD_THREADS": 64, "INPUT_THREADS": 64}  # of a block
 IMAGES = 32  # at most so many of a batch side by side in a tile, as in the source
 MAX_PATCH_VALUES, MAX_OUT_CHANNELS, MAX_KERNEL = 192, 64, 7  # with more, cuDNN is faster
-MAX_SHARED_FLOATS = 12_000  # in a block's own memory
+MAX_SHARED_BYTES = 48 * 1024  # of a block's own memory
 MAX_SUMS = 50  # numbers that a thread sums at once for the gradient of weights
-WARPS_WANTED = 2_112  # sixteen for each of the 132 multiprocessors of an H200
+WARPS_WANTED = 2_640  # twenty for each of the 132 multiprocessors of an H200
 NONE = 4  # the winner of a window without a positive value
 
 
@@ -45,45 +44,58 @@ class Layer(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """How many pairs of neighbouring windows the output of an image consists of."""
-        return self.pooled[0] * -(-self.pooled[1] // 2)
+        """How many pairs of neighbouring windows a row of the output consists of."""
+        return -(-self.pooled[1] // 2)
 
     @property
-    def place_pairs(self) -> int:
-        """How many pairs of 2x2 places its input consists of."""
+    def places(self) -> tuple[int, int]:
+        """How many rows of 2x2 places, and how many pairs of them in a row, the input consists of."""
         high, wide = ((size + self.pad + 1) // 2 - self.pad // 2 for size in (self.height, self.width))
-        return high * -(-wide // 2)
+        return high, -(-wide // 2)
+
+    @property
+    def images(self) -> int:
+        """How many images of the batch lie side by side in a tile."""
+        return min(self.batch, IMAGES)
+
+    @property
+    def image_tiles(self) -> int:
+        """How many such tiles there are."""
+        return -(-self.batch // self.images)
 
     @property
     def macros(self) -> dict[str, int]:
-        """Name the sizes and how many channels a thread of each kernel computes, as the source does."""
+        """Name the sizes and the work of a thread and of a block, as the source does."""
         sizes = dict(zip(("IN", "OUT", "HEIGHT", "WIDTH", "KERNEL", "PAD", "BATCH"), self, strict=True))
-        shares = {
+        return sizes | {
             "OUT_PER_THREAD": even_share(self.out, 8),
             "GRAD_OUT_PER_THREAD": even_share(self.out, max(1, min(8, MAX_SUMS // self.kernel**2))),
             "IN_PER_THREAD": even_share(self.wide, 8),
+            "PAIRS_PER_BLOCK": even_share(self.pairs, 8),
+            "PLACES_PER_BLOCK": even_share(self.places[1], 8),
+            "OUT_AT_ONCE": even_share(self.out, 8),
         }
-        return sizes | shares | THREADS
 
-    @property
-    def groups(self) -> int:
-        """How many warps share the output channels of the weights' gradient."""
-        return -(-self.out // self.macros["GRAD_OUT_PER_THREAD"])
+    def blocks(self, channels: str) -> int:
+        """Count the shares in which a kernel's blocks or warps divide the channels."""
+        return -(-(self.wide if channels == "IN_PER_THREAD" else self.out) // self.macros[channels])
 
     def fits(self) -> bool:
         """Whether the kernels are made for it."""
-        taps, macros = self.kernel**2, self.macros
-        forward, backward = (-(-macros[k] // 4) * 4 * taps for k in ("OUT_PER_THREAD", "IN_PER_THREAD"))
-        shared = max(forward * self.wide, backward * self.out, self.groups * (taps + 1) * (IMAGES + 1))
-        small = self.wide * taps <= MAX_PATCH_VALUES and self.out <= MAX_OUT_CHANNELS and shared <= MAX_SHARED_FLOATS
-        return (
-            small and self.pad < self.kernel <= MAX_KERNEL and min(self.height, self.width) + 2 * self.pad > self.kernel
-        )
+        if not (self.pad < self.kernel <= MAX_KERNEL and min(self.height, self.width) + 2 * self.pad > self.kernel):
+            return False
+        small = self.wide * self.kernel**2 <= MAX_PATCH_VALUES and self.out <= MAX_OUT_CHANNELS
+        return small and max(self.shared_bytes()) <= MAX_SHARED_BYTES and self.blocks("GRAD_OUT_PER_THREAD") <= 32
 
-    def tiles(self, pairs: int, threads: int) -> int:
-        """Count the tiles of images and pairs: one for each block of threads."""
-        images = min(self.batch, IMAGES)
-        return -(-self.batch // images) * -(-pairs // (threads // images))
+    def shared_bytes(self) -> tuple[int, int, int]:
+        """Add up what the blocks of the three kernels keep in their own memory, for whole tiles."""
+        taps, macros = self.kernel**2, self.macros
+        out, wide = (-(-macros[k] // 4) * 4 * taps for k in ("OUT_PER_THREAD", "IN_PER_THREAD"))
+        band = (self.kernel + 1) * (4 * macros["PAIRS_PER_BLOCK"] + self.kernel - 1) * IMAGES
+        back = self.kernel // 2 + 1
+        reached = macros["OUT_AT_ONCE"] * back * (2 * macros["PLACES_PER_BLOCK"] + back - 1) * IMAGES
+        sums = self.blocks("GRAD_OUT_PER_THREAD") * (taps + 1) * (IMAGES + 1)
+        return 4 * (band + self.wide * out), 4 * (band + sums), 4 * wide * macros["OUT_AT_ONCE"] + 5 * reached
 
 
 def even_share(channels: int, limit: int) -> int:
@@ -128,10 +140,10 @@ def conv_pool_relu_cuda(x: Tensor, w: Tensor, b: Tensor, pad: int, with_winner: 
     layer, (lanes, out) = layer_of(x, w, pad), w.shape[:2]
     y = x.new_empty(lanes, out, *layer.pooled, layer.batch)
     winner = torch.empty_like(y, dtype=torch.uint8) if with_winner else y.new_empty(0, dtype=torch.uint8)
-    threads = THREADS["FORWARD_THREADS"]
-    grid = layer.tiles(layer.pairs, threads), -(-out // layer.macros["OUT_PER_THREAD"]), lanes
+    share = layer.macros["PAIRS_PER_BLOCK"]
+    grid = layer.image_tiles * layer.pooled[0] * -(-layer.pairs // share), layer.blocks("OUT_PER_THREAD"), lanes
     tensors = (x.contiguous(), w.contiguous(), b.contiguous(), y, winner if with_winner else None)
-    compiled_for(layer, with_winner, x.device).launch("forward", grid, threads, *tensors)
+    compiled_for(layer, with_winner, x.device).launch("forward", grid, share * layer.images, *tensors)
     return y, winner
 
 
@@ -147,9 +159,8 @@ def weight_gradient(x: Tensor, w: Tensor, grad: Tensor, winner: Tensor, pad: int
 
 def part_count(layer: Layer, lanes: int) -> int:
     """Choose in how many parts of the images and windows the kernel adds up the gradients of weights."""
-    tiles = -(-layer.batch // min(layer.batch, IMAGES))
-    wanted = -(-WARPS_WANTED // (lanes * layer.wide * layer.groups * tiles))
-    return tiles * max(1, min(wanted, layer.pairs // 4))
+    wanted = -(-WARPS_WANTED // (lanes * layer.wide * layer.blocks("GRAD_OUT_PER_THREAD") * layer.image_tiles))
+    return layer.image_tiles * max(1, min(wanted, layer.pooled[0] // 2))
 
 
 @weight_gradient.register_fake  # pyright: ignore[reportUnknownMemberType]
@@ -166,7 +177,9 @@ def weight_gradient_cuda(x: Tensor, w: Tensor, grad: Tensor, winner: Tensor, pad
     grad_w, grad_b = w.new_empty(lanes, parts, *w.shape[1:]), w.new_empty(lanes, parts, layer.out)
     tensors = (x.contiguous(), grad.contiguous(), winner.contiguous(), grad_w, grad_b)
     grid = parts, layer.wide, lanes
-    compiled_for(layer, True, x.device).launch("weight_gradient", grid, 32 * layer.groups, *tensors)
+    compiled_for(layer, True, x.device).launch(
+        "weight_gradient", grid, 32 * layer.blocks("GRAD_OUT_PER_THREAD"), *tensors
+    )
     return grad_w, grad_b
 
 
@@ -190,11 +203,11 @@ def _(w: Tensor, grad: Tensor, winner: Tensor, height: int, width: int, pad: int
 def input_gradient_cuda(w: Tensor, grad: Tensor, winner: Tensor, height: int, width: int, pad: int) -> Tensor:
     """Compute the same by our kernel: 2x2 places per thread."""
     layer, lanes = layer_behind(w, grad, height, width, pad), w.shape[0]
-    threads = THREADS["INPUT_THREADS"]
-    grid = layer.tiles(layer.place_pairs, threads), -(-layer.wide // layer.macros["IN_PER_THREAD"]), lanes
+    (rows, pairs), share = layer.places, layer.macros["PLACES_PER_BLOCK"]
+    grid = layer.image_tiles * rows * -(-pairs // share), layer.blocks("IN_PER_THREAD"), lanes
     grad_x = grad.new_empty(lanes, layer.wide, height, width, layer.batch)
     tensors = (w.contiguous(), grad.contiguous(), winner.contiguous(), grad_x)
-    compiled_for(layer, True, w.device).launch("input_gradient", grid, threads, *tensors)
+    compiled_for(layer, True, w.device).launch("input_gradient", grid, share * layer.images, *tensors)
     return grad_x
 
 

@@ -1,4 +1,4 @@
-"""A stack on a GPU: gathering and step are captured as CUDA graphs and replayed without Python, compiled once possible."""
+"""A stack on a GPU: gathering and step are captured as CUDA graphs, compiled ones as soon as there are any."""
 
 import logging
 from collections.abc import Callable
