@@ -45,11 +45,14 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:  # Ctrl-C too
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    _sync(path.parent)
 
 
-def append_line(path: Path, after: int, line: str) -> int:
-    """Put a line behind the first `after` bytes of a file and return the file's new length."""
+def append_line(path: Path, after: int, line: str, flush: bool = True) -> int:
+    """Put a line behind the first `after` bytes of a file and return the file's new length.
+
+    Unflushed it is as good as lost if the power fails, until a later line is flushed, or the file.
+    """
     content = line.encode() + b"\n"
     try:
         new = not path.exists()
@@ -58,12 +61,21 @@ def append_line(path: Path, after: int, line: str) -> int:
             file.seek(after)
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                os.fsync(file.fileno())
         if new:
-            _sync_folder(path.parent)
+            _sync(path.parent)
     except OSError as error:
         raise unwritable(path, error) from None
     return after + len(content)
+
+
+def flush_file(path: Path) -> None:
+    """Flush to the disk what was written to a file."""
+    try:
+        _sync(path)
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def cut(path: Path, length: int) -> None:
@@ -192,8 +204,8 @@ def _digest(name: str, tensors: Tensors, facts: dict[str, str]) -> str:
     return digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
