@@ -17,10 +17,10 @@ from moonfed.core.tree import under
 from moonfed.core.types import Slots, Snapshot, Tensors
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, sync_name: bool = True) -> None:
     """Write a file of a run whole, or say in one line why it cannot be written."""
     try:
-        write_whole(path, content)
+        write_whole(path, content, sync_name)
     except OSError as error:
         raise unwritable(path, error) from None
 
@@ -33,8 +33,11 @@ def make_folder(path: Path) -> None:
         raise unwritable(path, error) from None
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole: to a temporary name, flushed to the disk, renamed into place."""
+def write_whole(path: Path, content: bytes, sync_name: bool = True) -> None:
+    """Write a file whole: to a temporary name, flushed to the disk, renamed into place.
+
+    Without sync_name its new name is on the disk only after the next file of its folder was written with it.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -45,7 +48,8 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:  # Ctrl-C too
         temporary.unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    if sync_name:
+        _sync(path.parent)
 
 
 def append_line(path: Path, after: int, line: str, flush: bool = True) -> int:

@@ -17,7 +17,9 @@ from moonfed.core.files import (
     read_json,
     read_log,
     read_tensors,
+    tensor_bytes,
     unpack,
+    write_bytes,
     write_json,
     write_tensors,
 )
@@ -92,9 +94,10 @@ class Checkpoint:
         flat |= {} if trial.released is None else pack({RELEASED: trial.released})
         if best is not None and best.round not in self.best_rounds:
             write_tensors(self._best(best.round), pack({"model": best.model}), identity=self.identity)
+        for party, last in changed.items():  # all in the folder of the state, which is written with its name
+            path, facts = self._party(party, last), {"identity": self.identity}
+            write_bytes(path, tensor_bytes(path.name, pack(trial.memory[party]), facts), sync_name=False)
         write_tensors(self._state(round), flat, identity=self.identity)
-        for party, last in changed.items():
-            write_tensors(self._party(party, last), pack(trial.memory[party]), identity=self.identity)
         if record is None:
             flush_file(self.log)
         else:
