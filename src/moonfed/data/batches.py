@@ -69,8 +69,11 @@ def draw_plans(
         # Epoch by epoch, so that the first five of ten epochs equal a plan of five.
         by_epoch = [_draw_epoch(rng, rows, (per_epoch, own_batch), augmentation) for _ in range(epochs)]
         keys = key_rng.integers(0, 2**31, size=steps)
-        parts = {k: np.concatenate([drawn[k] for drawn in by_epoch])[:steps] for k in by_epoch[0]} | {"keys": keys}
-        plans.append(plain(steps, own_batch)._replace(**{k: torch.from_numpy(part) for k, part in parts.items()}))
+        joined = (
+            {k: np.concatenate([drawn[k] for drawn in by_epoch]) for k in by_epoch[0]} if epochs > 1 else by_epoch[0]
+        )
+        parts = {k: torch.from_numpy(part[:steps]) for k, part in joined.items()}
+        plans.append(plain(steps, own_batch)._replace(**parts, keys=torch.from_numpy(keys)))
     return plans
 
 

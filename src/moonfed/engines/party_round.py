@@ -1,6 +1,6 @@
 """Prepares the jobs of a stack before their steps, and turns what the last steps left into results."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -97,7 +97,7 @@ def conclude(
     jobs: Sequence[Job],
     ends: Sequence[Carry],
     fixed: Sequence[Fixed],
-    losses: Sequence[Tensors],
+    losses: Iterable[Tensors],
     gammas: Sequence[float | None],
 ) -> list[JobResult]:
     """Turn the last step of each job into its upload and its new memory; all updates are computed at once."""

@@ -1,6 +1,6 @@
 """A stack of lanes: executes a schedule by loading parties into lanes, taking steps and reading lanes back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
@@ -34,8 +34,11 @@ class LaneState(NamedTuple):
 
 def run_schedule(
     stack: "Stack", schedule: Schedule, plans: Sequence[BatchPlan], states: Sequence[LaneState]
-) -> tuple[list[Carry], list[Tensors]]:
-    """Run every job in its lanes; return what each job's last step left, and its losses by part."""
+) -> tuple[list[Carry], Iterator[Tensors]]:
+    """Run every job in its lanes; return what each job's last step left, and its losses by part.
+
+    A GPU is waited for when the first job's losses are read, so that it has steps to take until then.
+    """
     data = stack.spec.data
     plan = arrange_plans(plans, schedule, stack.width, data.inputs.device)
     anchors = [state.anchors for state in states]
@@ -249,14 +252,14 @@ def copied(tree: T) -> T:
     return made
 
 
-def _losses_by_job(losses: list[Tensors], schedule: Schedule, jobs: int) -> list[Tensors]:
-    """Join the losses of the lanes' chunks by job."""
+def _losses_by_job(losses: list[Tensors], schedule: Schedule, jobs: int) -> Iterator[Tensors]:
+    """Join the losses of the lanes' chunks by job; nothing is copied before the first is asked for."""
     chunks = [{k: part.unbind() for k, part in chunk.items()} for chunk in _copy_to_cpu(losses)]  # by lane
     pieces: list[list[Tensors]] = [[] for _ in range(jobs)]
     for job, lane, lane_step, _, steps in sorted(schedule.assignments, key=lambda a: a.job_step):
         own = chunks[lane_step // schedule.chunk : -(-(lane_step + steps) // schedule.chunk)]
         pieces[job].append({k: _joined([chunk[k][lane] for chunk in own])[:steps] for k in chunks[0]})
-    return [{k: _joined([piece[k] for piece in own]) for k in chunks[0]} for own in pieces]
+    yield from ({k: _joined([piece[k] for piece in own]) for k in chunks[0]} for own in pieces)
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
