@@ -7,8 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
+from moonfed.core import seeds
+from moonfed.core.seeds import generator, seed_for
 from moonfed.data.augment import gather, normalise
-from moonfed.data.batches import draw_plan, probe_plan
+from moonfed.data.batches import BatchPlan, PlanDraw, draw_plan, draw_plans, probe_plan
 from moonfed.data.catalog.digits import digits
 from moonfed.data.dataset import Augmentation, Dataset
 
@@ -53,6 +55,59 @@ def test_a_party_with_fewer_rows_than_a_batch_takes_one_step_per_epoch_on_all_of
     assert [sorted(step.tolist()) for step in plan.rows] == [[0, 1, 2, 3, 4]] * 3
     assert len(plan.keys) == len(plan.numbers) == 3
     assert sorted(probe_plan(np.arange(5), 16, Augmentation()).rows.flatten().tolist()) == [0, 1, 2, 3, 4]
+
+
+def plan_by_itself(trial, round, party, rows, epochs, batch, augmentation, work):
+    """What a plan is, written down for one party: every part is drawn in every epoch, whether it is used or not."""
+    rng, batch = generator(trial, "plan", round, party), min(batch, len(rows))
+    shape = (len(rows) // batch, batch)
+    by_epoch = [
+        (
+            rng.permutation(rows)[: shape[0] * batch].reshape(shape),
+            rng.integers(0, 2 * augmentation.pad + 1, size=(*shape, 2)),
+            rng.random(shape) < (0.5 if augmentation.flip else 0.0),
+            rng.uniform(-augmentation.rotate, augmentation.rotate, size=shape)
+            if augmentation.rotate
+            else np.zeros(shape),
+        )
+        for _ in range(epochs)
+    ]
+    steps = max(1, int(work * epochs * shape[0] + 1e-9))
+    keys = generator(trial, "dropout", round, party).integers(0, 2**31, size=steps)
+    parts = (np.concatenate(part)[:steps] for part in zip(*by_epoch, strict=True))
+    return BatchPlan(*map(torch.from_numpy, (*parts, keys, np.arange(steps))))
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize(
+    "augmentation",
+    [
+        Augmentation(),
+        Augmentation(4),
+        Augmentation(flip=True),
+        Augmentation(rotate=15.0),
+        Augmentation(4, True, True, 9),
+    ],
+)
+def test_plans_drawn_together_are_those_of_each_party_by_itself_to_the_bit(epochs, augmentation):
+    sizes = {0: (50, 1.0), 3: (7, 1.0), 5: (50, 0.3), 1: (64, 1.0), 2**40: (1, 0.5)}
+    draws = [PlanDraw(party, np.arange(rows) * 3 + 1, work) for party, (rows, work) in sizes.items()]
+    together = draw_plans(2, 6, draws, epochs, 10, augmentation)
+    for (party, rows, work), plan in zip(draws, together, strict=True):
+        alone = plan_by_itself(2, 6, party, rows, epochs, 10, augmentation, work)
+        assert [part.dtype for part in plan] == [part.dtype for part in alone]
+        assert all(map(torch.equal, plan, alone))
+        assert all(map(torch.equal, plan, draw_plan(2, 6, party, rows, epochs, 10, augmentation, work)))
+
+
+def test_generators_seeded_together_are_those_seeded_by_themselves(monkeypatch):
+    numbers = [0, 1, 2**32 - 1, 2**32, 2**63 - 1, *(seed_for(7, "x", i) for i in range(20))]
+    seeds_of = {("draw", i): number for i, number in enumerate(numbers)}
+    monkeypatch.setattr(seeds, "seed_for", lambda trial, *names: seeds_of[names])
+    for number, stream in zip(numbers, seeds.generators(0, seeds_of), strict=True):
+        alone = np.random.Generator(np.random.PCG64(number))
+        assert stream.bit_generator.state == alone.bit_generator.state
+        assert stream.random(5).tolist() == alone.random(5).tolist()
 
 
 def test_a_plan_is_decided_by_trial_round_and_party():

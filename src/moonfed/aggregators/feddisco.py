@@ -25,7 +25,7 @@ class FedDiscoAggregator(Aggregator):
 
     def reduce(self, state: State, received: dict[int, ReceivedUpload], population: Population) -> Update:
         weights = self.weights([each.share for each in received.values()], [each.info for each in received.values()])
-        weighted = (each._replace(share=weight) for each, weight in zip(received.values(), weights, strict=True))
+        weighted = [each._replace(share=weight) for each, weight in zip(received.values(), weights, strict=True)]
         return mean_update(self, state, weighted, population)
 
     def weights(self, shares: list[float], infos: list[PartyInfo]) -> list[float]:

@@ -48,7 +48,7 @@ class FedMAAggregator(Aggregator):
             {k: v for k, v in state.model.buffers.items() if k in uploaded.buffers},
         )
         chain = layer_chain(public, "fedma")
-        placed = (e._replace(upload=match_upload(chain, public.weights, e.upload)) for e in received.values())
+        placed = [e._replace(upload=match_upload(chain, public.weights, e.upload)) for e in received.values()]
         return mean_update(self, state, placed, population)
 
 

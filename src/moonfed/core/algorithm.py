@@ -1,15 +1,15 @@
 """Algorithms: a local rule, an aggregator, a server optimiser and phases after training, which must fit each other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from moonfed.core.averaging import total_of
 from moonfed.core.errors import UserError
 from moonfed.core.phase import Phase
+from moonfed.core.reduction import total_contribution
 from moonfed.core.rules import Aggregator, LocalRule, Rule, ServerOptimizer
 from moonfed.core.tree import nbytes
-from moonfed.core.types import PartyInfo, Population, ReceivedUpload, State, Tensors, Update, Upload
+from moonfed.core.types import PartyInfo, Population, ReceivedUpload, State, Update, Upload
 
 
 @dataclass(frozen=True)
@@ -77,22 +77,15 @@ class Algorithm:
         """
         if not uploads:
             return state, 0, 0
+        received = {party: ReceivedUpload(upload, shares[party], infos[party]) for party, upload in uploads.items()}
         if self.aggregator.linear:
-            sizes: list[int] = []
-
-            def contributions() -> Iterator[Tensors]:
-                for party, upload in uploads.items():
-                    part = self.aggregator.contribute(upload, infos[party], shares[party])
-                    sizes.extend([nbytes(part)] if part else [])
-                    yield part
-
-            update: Update | None = self.aggregator.update(state, total_of(contributions()), population)
+            total, sizes = total_contribution(self.aggregator, received.values())
+            update: Update | None = self.aggregator.update(state, total, population)
             copies = len(sizes)
         else:
             counts = self.aggregator.copies(state, list(uploads), population)
             sizes = [n * nbytes(upload.tensors) for n, upload in zip(counts, uploads.values(), strict=True)]
             copies = sum(counts)
-            received = {party: ReceivedUpload(upload, shares[party], infos[party]) for party, upload in uploads.items()}
             update = self.aggregator.reduce(state, received, population)
         return state if update is None else self.server_optimizer.step(state, update), sum(sizes), copies
 

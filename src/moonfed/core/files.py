@@ -17,10 +17,10 @@ from moonfed.core.tree import under
 from moonfed.core.types import Slots, Snapshot, Tensors
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, sync_name: bool = True) -> None:
     """Write a file of a run whole, or say in one line why it cannot be written."""
     try:
-        write_whole(path, content)
+        write_whole(path, content, sync_name)
     except OSError as error:
         raise unwritable(path, error) from None
 
@@ -33,8 +33,11 @@ def make_folder(path: Path) -> None:
         raise unwritable(path, error) from None
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole: to a temporary name, flushed to the disk, renamed into place."""
+def write_whole(path: Path, content: bytes, sync_name: bool = True) -> None:
+    """Write a file whole: to a temporary name, flushed to the disk, renamed into place.
+
+    Without sync_name its new name is on the disk only after the next file of its folder was written with it.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -45,11 +48,15 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:  # Ctrl-C too
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    if sync_name:
+        _sync(path.parent)
 
 
-def append_line(path: Path, after: int, line: str) -> int:
-    """Put a line behind the first `after` bytes of a file and return the file's new length."""
+def append_line(path: Path, after: int, line: str, flush: bool = True) -> int:
+    """Put a line behind the first `after` bytes of a file and return the file's new length.
+
+    Unflushed it is as good as lost if the power fails, until a later line is flushed, or the file.
+    """
     content = line.encode() + b"\n"
     try:
         new = not path.exists()
@@ -58,12 +65,21 @@ def append_line(path: Path, after: int, line: str) -> int:
             file.seek(after)
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                os.fsync(file.fileno())
         if new:
-            _sync_folder(path.parent)
+            _sync(path.parent)
     except OSError as error:
         raise unwritable(path, error) from None
     return after + len(content)
+
+
+def flush_file(path: Path) -> None:
+    """Flush to the disk what was written to a file."""
+    try:
+        _sync(path)
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def cut(path: Path, length: int) -> None:
@@ -192,8 +208,8 @@ def _digest(name: str, tensors: Tensors, facts: dict[str, str]) -> str:
     return digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -14,6 +14,8 @@ def private_part(model: Snapshot, names: Collection[str]) -> Snapshot:
 
 def public_part(model: Snapshot, names: Collection[str]) -> Snapshot:
     """Take all tensors but those of these names."""
+    if not names:
+        return model
     return Snapshot(*({k: v for k, v in part.items() if k not in names} for part in model))
 
 

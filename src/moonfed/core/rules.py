@@ -5,6 +5,7 @@ Each is a small frozen dataclass of pure functions. The defaults of the first th
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -62,7 +63,7 @@ class LocalRule:
     @property
     def float_settings(self) -> dict[str, float]:
         """The settings that may differ from lane to lane of a stack."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.type is float}
+        return {name: getattr(self, name) for name in _float_names(type(self))}
 
     @property
     def companion(self) -> "LocalRule | None":
@@ -111,6 +112,12 @@ class LocalRule:
         if not self.private:
             return None
         return with_private(state.model, as_snapshot(memory, PRIVATE)) if PRIVATE in memory else state.model
+
+
+@cache
+def _float_names(rule: type[LocalRule]) -> tuple[str, ...]:
+    """List the settings of a rule that are floats; asked for every party of every round."""
+    return tuple(f.name for f in fields(rule) if f.type is float)
 
 
 @dataclass(frozen=True)

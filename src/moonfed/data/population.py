@@ -12,7 +12,7 @@ from moonfed.core.seeds import generator
 from moonfed.core.types import PartyInfo
 from moonfed.data.partition import Rows
 
-REMEMBERED_BYTES, MIN_REMEMBERED = 1 << 25, 64  # rows of virtual parties that need not be drawn again
+REMEMBERED_BYTES, MIN_REMEMBERED = 1 << 25, 64  # rows and class counts of parties that need not be made again
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -67,13 +67,14 @@ class PartyInfos(ByParty[PartyInfo]):
 
     def __init__(self, rows: PartyRows) -> None:
         self.rows = rows
+        self._remembered = lru_cache(max(MIN_REMEMBERED, REMEMBERED_BYTES // (8 * rows.classes)))(rows.info)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def item(self, party: int) -> PartyInfo:
         """Describe a party."""
-        return self.rows.info(party)
+        return self._remembered(party)
 
 
 class IndexedRows(PartyRows):

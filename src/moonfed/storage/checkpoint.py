@@ -10,13 +10,16 @@ from moonfed.core.errors import UserError
 from moonfed.core.files import (
     append_line,
     cut,
+    flush_file,
     in_order,
     pack,
     parse_lines,
     read_json,
     read_log,
     read_tensors,
+    tensor_bytes,
     unpack,
+    write_bytes,
     write_json,
     write_tensors,
 )
@@ -69,11 +72,11 @@ class Checkpoint:
         found = [self._manifest(name) for name in (CURRENT, BEFORE)]
         return list({m.round: m for m in reversed(found) if m is not None}.values())[::-1]
 
-    def append(self, record: RoundRecord) -> None:
-        """Add a round to the log; it counts once it, or a later one, is committed."""
+    def append(self, record: RoundRecord, flush: bool = False) -> None:
+        """Add a round to the log; it counts once it, or a later one, is committed, and until then need not last."""
         self.trained |= dict.fromkeys(record["cohort"], record["round"])
         line = json.dumps(record, allow_nan=False)
-        self.log_bytes = append_line(self.log, self.log_bytes, line)
+        self.log_bytes = append_line(self.log, self.log_bytes, line, flush)
         self.log_digest.update(line.encode() + b"\n")
 
     def commit(self, trial: Trial, record: RoundRecord | None = None) -> None:
@@ -91,11 +94,14 @@ class Checkpoint:
         flat |= {} if trial.released is None else pack({RELEASED: trial.released})
         if best is not None and best.round not in self.best_rounds:
             write_tensors(self._best(best.round), pack({"model": best.model}), identity=self.identity)
+        for party, last in changed.items():  # all in the folder of the state, which is written with its name
+            path, facts = self._party(party, last), {"identity": self.identity}
+            write_bytes(path, tensor_bytes(path.name, pack(trial.memory[party]), facts), sync_name=False)
         write_tensors(self._state(round), flat, identity=self.identity)
-        for party, last in changed.items():
-            write_tensors(self._party(party, last), pack(trial.memory[party]), identity=self.identity)
-        if record is not None:
-            self.append(record)
+        if record is None:
+            flush_file(self.log)
+        else:
+            self.append(record, flush=True)
         log = (self.log_bytes, self.log_digest.hexdigest())
         manifest = Manifest(round, *log, self.identity, self.data, bool(trial.memory))
         if old is not None:

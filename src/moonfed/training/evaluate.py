@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -36,7 +37,12 @@ class Score:
         """Top-1 accuracy."""
         return int(self.confusion.diagonal().sum()) / int(self.confusion.sum())
 
-    @property
+    @cached_property
+    def rows_by_class(self) -> list[int]:
+        """Count the test rows of each class."""
+        return numbers(self.confusion.sum(1))
+
+    @cached_property
     def by_class(self) -> list[float]:
         """Accuracy on the test rows of each class; 0 for a class without any."""
         return numbers(self.confusion.diagonal() / self.confusion.sum(1).clamp(min=1).double())
@@ -52,8 +58,7 @@ class Score:
 
         Classes without test rows do not count; None if no class of the party has any.
         """
-        known: list[int] = numbers(self.confusion.sum(1))
-        counts = [n if rows else 0 for n, rows in zip(info.class_counts, known, strict=True)]
+        counts = [n if rows else 0 for n, rows in zip(info.class_counts, self.rows_by_class, strict=True)]
         rows = sum(counts)
         return sum(n * right for n, right in zip(counts, self.by_class, strict=True)) / rows if rows else None
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from moonfed.core.tree import finite, nbytes
+from moonfed.core.tree import finite, leaves, nbytes, wholes
 from moonfed.engines import JobResult
 from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
@@ -137,7 +137,8 @@ def _non_finite(trial: Trial, results: Mapping[int, JobResult], means: Mapping[s
 
     means are those of the losses: all parties are checked at once, and one by one only if that fails.
     """
-    if math.isfinite(sum(means.values())) and finite([result.upload.tensors for result in results.values()]):
+    uploaded = leaves([result.upload.tensors for result in results.values()])
+    if math.isfinite(sum(means.values())) and finite(wholes(uploaded)):
         return None
     where = f"in round {trial.round + 1}"
     for party, result in results.items():

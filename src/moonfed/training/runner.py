@@ -6,14 +6,14 @@ from typing import Protocol
 
 from moonfed.core.phase import Query
 from moonfed.core.types import Tensors
-from moonfed.data.batches import BatchPlan, draw_plan, probe_plan
+from moonfed.data.batches import BatchPlan, PlanDraw, draw_plans, probe_plan
 from moonfed.engines import Job, JobResult
 from moonfed.engines.companions import run_with_companions
 from moonfed.engines.devices import is_gpu
 from moonfed.engines.local_optimizer import OPTIMIZERS
 from moonfed.engines.party_round import first_memory
 from moonfed.engines.query import sum_query
-from moonfed.training.cohort import Cohort, Participant
+from moonfed.training.cohort import Cohort
 from moonfed.training.evaluate import Score, score_models
 from moonfed.training.lr_schedule import round_lr
 from moonfed.training.trial import RunContext, Trial, TrialSpec
@@ -47,8 +47,7 @@ class LocalRunner:
         jobs: list[Job] = []
         for trial, cohort in zip(trials, cohorts, strict=True):
             ahead = self.next_plans.pop(trial.spec, None)
-            plans: Sequence[BatchPlan | None] = ahead.result() if ahead is not None else [None] * len(cohort)
-            jobs += [make_job(trial, self.context, who, plan) for who, plan in zip(cohort, plans, strict=True)]
+            jobs += make_jobs(trial, self.context, cohort, None if ahead is None else ahead.result())
         if is_gpu(self.context.data.inputs.device):  # a GPU does not need this processor meanwhile
             submit = self.pool.submit
             self.next_plans = {t.spec: submit(self._draw_plans, t.spec, t.round + 1) for t in trials}
@@ -67,34 +66,35 @@ class LocalRunner:
         return score_models(trial, self.context, models, keep_logits=trial.is_last)
 
     def _draw_plans(self, spec: TrialSpec, round: int) -> list[BatchPlan]:
-        return [party_plan(spec, self.context, who, round) for who in spec.cohorts.cohort(round)]
+        return cohort_plans(spec, self.context, spec.cohorts.cohort(round), round)
 
 
-def make_job(trial: Trial, context: RunContext, who: Participant, plan: BatchPlan | None = None) -> Job:
-    """Prepare a party's round: the batches of its steps, unless they are drawn already, and its memory."""
-    spec, train, party = trial.spec, trial.config.train, who.party
-    info = spec.infos[party]
-    local, optimizer = trial.algorithm.local, OPTIMIZERS[train.optimizer]
-    if plan is None:
-        plan = party_plan(spec, context, who, trial.round)
-    state = trial.algorithm.aggregator.send(trial.state, info)
-    if party in trial.memory:
-        memory = trial.memory[party]
-    else:
-        memory = first_memory(local, optimizer, state, info, spec.init_model, spec.private)
-    probe = probe_plan(spec.parts[party], train.batch, context.data.augmentation) if trial.config.run.gamma else None
-    rates = (round_lr(train, trial.round), train.momentum, train.weight_decay)
-    when, peers = (trial.round, *rates), spec.cohorts.peers(party, trial.round)
-    return Job(info, local, state, memory, plan, *when, probe, train.max_grad_norm, optimizer, spec.private, peers)
+def make_jobs(
+    trial: Trial, context: RunContext, cohort: Cohort | None = None, plans: Sequence[BatchPlan] | None = None
+) -> list[Job]:
+    """Prepare a cohort, that of a trial's next round by default: its parties' batches unless drawn, and memories."""
+    spec, train, round = trial.spec, trial.config.train, trial.round
+    cohort = spec.cohorts.cohort(round) if cohort is None else cohort
+    plans = cohort_plans(spec, context, cohort, round) if plans is None else plans
+    local, optimizer, send = trial.algorithm.local, OPTIMIZERS[train.optimizer], trial.algorithm.aggregator.send
+    when = (round, round_lr(train, round), train.momentum, train.weight_decay)
+    clip, private, gamma = train.max_grad_norm, spec.private, trial.config.run.gamma
+    jobs: list[Job] = []
+    for who, plan in zip(cohort, plans, strict=True):
+        party, info = who.party, spec.infos[who.party]
+        state = send(trial.state, info)
+        if party in trial.memory:
+            memory = trial.memory[party]
+        else:
+            memory = first_memory(local, optimizer, state, info, spec.init_model, private)
+        probe = probe_plan(spec.parts[party], train.batch, context.data.augmentation) if gamma else None
+        peers = spec.cohorts.peers(party, round)
+        jobs.append(Job(info, local, state, memory, plan, *when, probe, clip, optimizer, private, peers))
+    return jobs
 
 
-def make_jobs(trial: Trial, context: RunContext) -> list[Job]:
-    """Prepare the cohort of a trial's next round."""
-    return [make_job(trial, context, who) for who in trial.spec.cohorts.cohort(trial.round)]
-
-
-def party_plan(spec: TrialSpec, context: RunContext, who: Participant, round: int) -> BatchPlan:
-    """Draw the batches of a party's round: they depend on the seed alone."""
+def cohort_plans(spec: TrialSpec, context: RunContext, cohort: Cohort, round: int) -> list[BatchPlan]:
+    """Draw the batches of a cohort's round: they depend on the seed alone."""
     train = spec.config.train
-    work = (train.epochs, train.batch, context.data.augmentation, who.work)
-    return draw_plan(spec.config.run.seed, round, who.party, spec.parts[who.party], *work)
+    draws = (PlanDraw(who.party, spec.parts[who.party], who.work) for who in cohort)
+    return draw_plans(spec.config.run.seed, round, draws, train.epochs, train.batch, context.data.augmentation)

@@ -1,15 +1,16 @@
 """A stack of lanes: executes a schedule by loading parties into lanes, taking steps and reading lanes back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import fill_tree, leaves, tree_map
+from moonfed.core.tree import parts_of, together, tree_map, unstacked
 from moonfed.core.types import Tensors
 from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
@@ -33,8 +34,11 @@ class LaneState(NamedTuple):
 
 def run_schedule(
     stack: "Stack", schedule: Schedule, plans: Sequence[BatchPlan], states: Sequence[LaneState]
-) -> tuple[list[Carry], list[Tensors]]:
-    """Run every job in its lanes; return what each job's last step left, and its losses by part."""
+) -> tuple[list[Carry], Iterator[Tensors]]:
+    """Run every job in its lanes; return what each job's last step left, and its losses by part.
+
+    A GPU is waited for when the first job's losses are read, so that it has steps to take until then.
+    """
     data = stack.spec.data
     plan = arrange_plans(plans, schedule, stack.width, data.inputs.device)
     anchors = [state.anchors for state in states]
@@ -63,7 +67,9 @@ def run_schedule(
         for at in range(first + 1, min(first + schedule.chunk, max(lane_ends)) + 1):
             stack.step()
             if pausing := leaving.get(at):
-                reached |= zip((a.job for a in pausing.values()), stack.read_lanes(list(pausing)), strict=True)
+                resumed = any(a.job_step + a.steps < len(plans[a.job].rows) for a in pausing.values())
+                read = stack.read_lanes(list(pausing), resumed or stack.spec.local.keeps_optimizer)
+                reached |= zip((a.job for a in pausing.values()), read, strict=True)
         losses.append(stack.chunk_losses())
     return [reached[job] for job in range(len(plans))], _losses_by_job(losses, schedule, len(plans))
 
@@ -71,21 +77,31 @@ def run_schedule(
 def arrange_plans(plans: Sequence[BatchPlan], schedule: Schedule, width: int, device: torch.device) -> BatchPlan:
     """Arrange the plans of the jobs by lane, [lane, step, ...]; unused steps repeat the first job's first step."""
     begins = list(accumulate((len(plan.rows) for plan in plans), initial=0))
-    source = torch.zeros(width, schedule.steps, dtype=torch.int64)
+    source = np.zeros((width, schedule.steps), dtype=np.int64)
     for job, lane, lane_step, job_step, steps in schedule.assignments:
-        begin = begins[job] + job_step
-        source[lane, lane_step : lane_step + steps] = torch.arange(begin, begin + steps)
-    flat_source = source.flatten().to(device)
+        source[lane, lane_step : lane_step + steps] = range(begins[job] + job_step, begins[job] + job_step + steps)
+    flat_source = torch.tensor(source.reshape(-1))
 
     def arrange(parts: Sequence[Tensor]) -> Tensor:
         joined = torch.cat(list(parts))
-        if joined.dtype == torch.int64:  # values are small: half of the bytes are copied
-            on_device = joined.to(torch.int32).to(device).to(torch.int64)
-        else:
-            on_device = joined.to(device) if joined.any() else torch.zeros_like(joined, device=device)
-        return torch.unflatten(on_device.index_select(0, flat_source), 0, source.shape)
+        return torch.unflatten(joined.index_select(0, flat_source), 0, source.shape)
 
-    return BatchPlan(*(arrange(parts) for parts in zip(*plans, strict=True)))
+    return BatchPlan(*copy_to(device, [arrange(parts) for parts in zip(*plans, strict=True)]))
+
+
+def copy_to(device: torch.device, parts: Sequence[Tensor]) -> list[Tensor]:
+    """Copy the parts of a plan to a device: all whole numbers in one transfer, in half of the bytes, zeros in none."""
+    used = [bool(part.any()) for part in parts]
+    whole = [part.reshape(-1) for part, own in zip(parts, used, strict=True) if own and part.dtype == torch.int64]
+    packed = torch.cat([torch.empty(0, dtype=torch.int64), *whole]).to(torch.int32)  # values are small
+    split = iter(parts_of(packed.to(device, non_blocking=True).to(torch.int64), [len(part) for part in whole]))
+
+    def copy(part: Tensor, own: bool) -> Tensor:
+        if not own:
+            return torch.zeros_like(part, device=device)
+        return next(split).view(part.shape) if part.dtype == torch.int64 else part.to(device, non_blocking=True)
+
+    return [copy(part, own) for part, own in zip(parts, used, strict=True)]
 
 
 class Stack:
@@ -137,10 +153,17 @@ class Stack:
         self.lanes = self.lanes._replace(carry=tree_map(separate_lanes, carry))
         self.losses.append(parts)
 
-    def read_lanes(self, lanes: Sequence[int]) -> list[Carry]:
-        """Copy the models and the optimisers' states of the parties in lanes."""
-        by_lane = [leaf.unbind() for leaf in leaves(self.lanes.carry)]
-        return copied([fill_tree(self.lanes.carry, [leaf[lane] for leaf in by_lane]) for lane in lanes])
+    def read_lanes(self, lanes: Sequence[int], with_optimizer: bool = True) -> list[Carry]:
+        """Copy the models of the parties in lanes, and the optimisers' states if asked: as rows of one tensor each."""
+        carry = self.lanes.carry if with_optimizer else self.lanes.carry._replace(optimizer={})
+        first, last = lanes[0], lanes[-1] + 1
+
+        def read(leaf: Tensor) -> Tensor:
+            if list(lanes) == list(range(first, last)):
+                return leaf[first:last].clone(memory_format=torch.contiguous_format)
+            return torch.stack([leaf[lane] for lane in lanes]).contiguous()
+
+        return unstacked(tree_map(read, carry), len(lanes))
 
     def chunk_losses(self) -> Tensors:
         """Return the losses of the chunk's steps: [lane, step] by part."""
@@ -198,15 +221,19 @@ def fill_lanes(into: LaneState, states: Mapping[int, LaneState]) -> None:
             copy_into(tree_map(lambda t, lane=lane: t[lane], into), state)
         return
 
-    def fill(all_lanes: Tensor, *values: Tensor) -> Tensor:
-        part, value = all_lanes[lanes[0] : lanes[-1] + 1], values[0]
-        if all(other is value for other in values):
-            return part.copy_(value)
-        if value.dtype == part.dtype:
-            return torch.stack(values, out=part)
-        return part.copy_(torch.stack(values))
+    some = slice(lanes[0], lanes[-1] + 1)
 
-    tree_map(fill, into, *states.values())
+    def fill(all_lanes: Any, values: Sequence[Any]) -> None:
+        first = values[0]
+        if all(other is first for other in values):
+            tree_map(lambda lane, value: lane[some].copy_(value), all_lanes, first)
+        elif isinstance(first, Tensor):
+            all_lanes[some].copy_(together(values))
+        else:
+            for name in all_lanes if isinstance(all_lanes, dict) else range(len(all_lanes)):  # pyright: ignore
+                fill(all_lanes[name], [value[name] for value in values])
+
+    fill(into, list(states.values()))
 
 
 def copy_into(into: Any, values: Any) -> None:
@@ -230,18 +257,24 @@ def copied(tree: T) -> T:
     return made
 
 
-def _losses_by_job(losses: list[Tensors], schedule: Schedule, jobs: int) -> list[Tensors]:
-    """Join the losses of the lanes' chunks by job."""
-    chunks = _copy_to_cpu(losses)
+def _losses_by_job(losses: list[Tensors], schedule: Schedule, jobs: int) -> Iterator[Tensors]:
+    """Join the losses of the lanes' chunks by job; nothing is copied before the first is asked for."""
+    chunks = [{k: part.unbind() for k, part in chunk.items()} for chunk in _copy_to_cpu(losses)]  # by lane
     pieces: list[list[Tensors]] = [[] for _ in range(jobs)]
     for job, lane, lane_step, _, steps in sorted(schedule.assignments, key=lambda a: a.job_step):
         own = chunks[lane_step // schedule.chunk : -(-(lane_step + steps) // schedule.chunk)]
-        pieces[job].append({k: torch.cat([chunk[k][lane] for chunk in own])[:steps] for k in chunks[0]})
-    return [{k: torch.cat([piece[k] for piece in own]) for k in chunks[0]} for own in pieces]
+        pieces[job].append({k: _joined([chunk[k][lane] for chunk in own])[:steps] for k in chunks[0]})
+    yield from ({k: _joined([piece[k] for piece in own]) for k in chunks[0]} for own in pieces)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _copy_to_cpu(losses: list[Tensors]) -> list[Tensors]:
     """Copy the losses of all chunks, [lane, step] each, to the CPU in one transfer."""
-    joined = {k: torch.cat([chunk[k].flatten() for chunk in losses]).cpu() for k in losses[0]}
-    split = {k: torch.split(v, [chunk[k].numel() for chunk in losses]) for k, v in joined.items()}
-    return [{k: split[k][i].view(v.shape) for k, v in chunk.items()} for i, chunk in enumerate(losses)]
+    flat = [part.reshape(-1) for chunk in losses for part in chunk.values()]
+    if len({part.dtype for part in flat}) > 1:
+        return tree_map(Tensor.cpu, losses)
+    split = iter(parts_of(_joined(flat).cpu(), [part.numel() for part in flat]))
+    return [{k: next(split).view(part.shape) for k, part in chunk.items()} for chunk in losses]

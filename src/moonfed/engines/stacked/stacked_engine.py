@@ -5,12 +5,13 @@ import re
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 
 from moonfed.core.errors import RunFailed
+from moonfed.core.rules import LocalRule
 from moonfed.core.seeds import torch_aside
 from moonfed.core.types import Slots, Snapshot, Tensors
 from moonfed.data.batches import BatchPlan
@@ -36,6 +37,13 @@ MAX_CACHED_STACKS = 12  # on a GPU: as many methods may share a command without 
 CPU_STEP_OVERHEAD = 1.0  # what a step costs beside its lanes, in lanes; measured
 GPU_STEP_OVERHEAD = 7.0
 NO_LIMIT = 10**6  # lanes
+
+# Cohorts of equally long jobs ask the same in every round.
+chunk_for, width_for, schedule_for = (
+    lru_cache(maxsize=64)(pick_chunk),
+    lru_cache(maxsize=64)(pick_width),
+    lru_cache(maxsize=64)(make_schedule),
+)
 
 
 class Stacked:
@@ -111,15 +119,15 @@ class Stacked:
     ) -> tuple[Stack, Schedule]:
         """Choose the number of lanes for a cohort; make a stack, or reuse one of an earlier round."""
         spec = self._make_spec(shape, job)
-        lengths = [len(plan.rows) for plan in plans]
+        lengths = tuple(len(plan.rows) for plan in plans)
         earlier = self.stacks.get(shape)
         limit = min(self.lane_limit, len(plans), self._lanes_that_fit(spec, plans[0], like))
-        chunk = earlier.chunk if earlier else pick_chunk(lengths, self._max_chunk(limit * plans[0].rows.shape[1]))
-        width = pick_width(lengths, chunk, limit, GPU_STEP_OVERHEAD if self.gpu else CPU_STEP_OVERHEAD)
+        chunk = earlier.chunk if earlier else chunk_for(lengths, self._max_chunk(limit * plans[0].rows.shape[1]))
+        width = width_for(lengths, chunk, limit, GPU_STEP_OVERHEAD if self.gpu else CPU_STEP_OVERHEAD)
         width = width if self.gpu else max(width, min(MIN_LANES, limit))
         reused = earlier if earlier and is_reusable(earlier.width, width) else None
         self.width = width = reused.width if reused else width
-        schedule = make_schedule(lengths, width, chunk)
+        schedule = schedule_for(lengths, width, chunk)
         if reused:
             return reused, schedule
         spec = self._one_lane(spec) if width == 1 else spec
@@ -208,10 +216,16 @@ def first_chunk(plan: BatchPlan, chunk: int) -> BatchPlan:
 
 def shape_of(job: Job) -> Hashable:
     """Identify jobs that may share a stack: equal rules except for float settings, memories of equal shapes."""
-    free = job.local.float_settings
-    rule = tuple((f.name, getattr(job.local, f.name)) for f in fields(job.local) if f.name not in free)
     slots = _shapes(job.memory), _shapes(job.state.sent)
-    return type(job.local), rule, slots, job.plan.rows.shape[1], job.max_grad_norm > 0, job.optimizer
+    rule = type(job.local), _static_settings(job.local)
+    return *rule, slots, job.plan.rows.shape[1], job.max_grad_norm > 0, job.optimizer
+
+
+@lru_cache(maxsize=64)
+def _static_settings(local: LocalRule) -> tuple[tuple[str, Hashable], ...]:
+    """List the settings of a rule that all lanes of a stack share."""
+    free = local.float_settings
+    return tuple((f.name, getattr(local, f.name)) for f in fields(local) if f.name not in free)
 
 
 def _shapes(value: Slots | Snapshot | Tensors | Tensor) -> Hashable:
