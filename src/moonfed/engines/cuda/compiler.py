@@ -1,12 +1,16 @@
 """Compiles the functions of a stack for a GPU, at once or in a thread of its own while training goes on."""
 
+import atexit
 import copy
+import ctypes
 import logging
 import queue
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -22,6 +26,7 @@ StackFunction = Callable[..., None]
 Compiled = Callable[[Any], None]
 """Takes the trees as a tuple."""
 
+MAX_SECONDS_TO_STOP = 30.0  # it waits for one kernel at most
 SWITCH_INTERVAL = 2e-4  # seconds until a waiting thread gets the interpreter; Python's own 5e-3 hold up every step
 
 
@@ -29,7 +34,7 @@ def compile_function(function: StackFunction, spec: StackSpec, trees: Any) -> Co
     """Trace a function to one graph of plain operations and compile that; it is executed, so the trees change."""
     graph, _ = trace(partial(function, spec), trees)
     with torch.no_grad():
-        compiled: Any = torch._inductor.compile(graph, leaves(trees))  # pyright: ignore
+        compiled: Any = _inductor().compile(graph, leaves(trees))
 
     def run(trees: Any) -> None:
         with torch.no_grad():
@@ -37,6 +42,15 @@ def compile_function(function: StackFunction, spec: StackSpec, trees: Any) -> Co
 
     run(trees)
     return run
+
+
+@cache
+def _inductor() -> Any:
+    """Import torch's compiler when it is first needed; the import itself warns of what torch deprecates."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import_module("torch._inductor.compile_fx")
+    return import_module("torch._inductor")
 
 
 def try_compile(name: str, function: StackFunction, spec: StackSpec, trees: Any) -> Compiled | None:
@@ -59,7 +73,7 @@ class Compilation:
         self.work = {name: (function, copied_as_they_lie(trees)) for name, (function, trees) in work.items()}
         self.compiled: dict[str, Compiled] = {}
         self.done = threading.Event()
-        _thread().put(self)
+        _thread().waiting.put(self)
 
     def run(self) -> None:
         """Compile, in the compiler's thread."""
@@ -85,21 +99,38 @@ def copied_as_they_lie(trees: Any) -> Any:
     return tree_map(duplicate, trees)
 
 
+class CompilerThread(threading.Thread):
+    """Compiles what is put into its queue, one after the other, until the process ends."""
+
+    def __init__(self) -> None:
+        super().__init__(name="compiler", daemon=True)
+        self.waiting: queue.Queue[Compilation | None] = queue.Queue()
+        self.stopping = False
+
+    def run(self) -> None:
+        """Compile until it is stopped."""
+        while (compilation := self.waiting.get()) is not None and not self.stopping:
+            before = sys.getswitchinterval()
+            sys.setswitchinterval(min(before, SWITCH_INTERVAL))
+            try:
+                compilation.run()
+            except Exception as error:  # it must not end the thread, whatever it is
+                logger.info("training stays uncompiled: %s: %s", type(error).__name__, first_line(error, 200))
+            sys.setswitchinterval(before)
+
+    def stop(self) -> None:
+        """Give up at the end of the process: a thread that is torn from the compiler's C++ code aborts it."""
+        self.stopping = True
+        self.waiting.put(None)
+        if self.is_alive() and self.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(SystemExit))
+            self.join(MAX_SECONDS_TO_STOP)
+
+
 @cache
-def _thread() -> "queue.Queue[Compilation]":
-    """Start the compiler's thread; what is put into the queue is compiled in turn."""
-    waiting: queue.Queue[Compilation] = queue.Queue()
-    threading.Thread(target=_compile_all, args=(waiting,), name="compiler", daemon=True).start()
-    return waiting
-
-
-def _compile_all(waiting: "queue.Queue[Compilation]") -> None:
-    while True:
-        compilation = waiting.get()
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(min(before, SWITCH_INTERVAL))
-        try:
-            compilation.run()
-        except Exception as error:  # it must not end the thread, whatever it is
-            logger.info("training stays uncompiled: %s: %s", type(error).__name__, first_line(error, 200))
-        sys.setswitchinterval(before)
+def _thread() -> CompilerThread:
+    """Start the compiler's thread."""
+    thread = CompilerThread()
+    thread.start()
+    atexit.register(thread.stop)
+    return thread

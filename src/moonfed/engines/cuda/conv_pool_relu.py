@@ -73,7 +73,7 @@ class Layer(NamedTuple):
             "IN_PER_THREAD": even_share(self.wide, 8),
             "PAIRS_PER_BLOCK": even_share(self.pairs, 8),
             "PLACES_PER_BLOCK": even_share(self.places[1], 8),
-            "OUT_AT_ONCE": even_share(self.out, 8),
+            "OUT_AT_ONCE": even_share(self.out, 4),
         }
 
     def blocks(self, channels: str) -> int:
