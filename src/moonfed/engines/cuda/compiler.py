@@ -14,6 +14,9 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from moonfed.core.tree import leaves, tree_map
 from moonfed.engines.stacked.graph_cache import first_line, trace
@@ -33,7 +36,9 @@ SWITCH_INTERVAL = 2e-4  # seconds until a waiting thread gets the interpreter; P
 def compile_function(function: StackFunction, spec: StackSpec, trees: Any) -> Compiled:
     """Trace a function to one graph of plain operations and compile that; it is executed, so the trees change."""
     graph, _ = trace(partial(function, spec), trees)
-    with torch.no_grad():
+    # Without a shape environment the compiler would not look into its cache on the disk.
+    shapes = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+    with torch.no_grad(), tracing(TracingContext(shapes)):
         compiled: Any = _inductor().compile(graph, leaves(trees))
 
     def run(trees: Any) -> None:

@@ -2,8 +2,8 @@
 // 32-bit arithmetic. Arrays end in the images of a batch, [lane, channel, row, column, image], so that neighbouring
 // threads read neighbouring numbers. A thread computes two neighbouring windows of one image: a weight then comes from
 // shared memory once for eight products. Compiled for one layer: IN, OUT, HEIGHT, WIDTH, KERNEL, PAD, BATCH, and for
-// the work of a thread and a block: OUT_PER_THREAD, GRAD_OUT_PER_THREAD, IN_PER_THREAD, PAIRS_PER_BLOCK,
-// PLACES_PER_BLOCK and OUT_AT_ONCE; GRADIENTS is 0 or 1.
+// the work of a thread and a block: OUT_PER_THREAD, GRAD_OUT_PER_THREAD, IN_PER_THREAD, PAIRS_PER_BLOCK and THREADS;
+// GRADIENTS is 0 or 1.
 
 #define TAPS (KERNEL * KERNEL)
 #define PATCH_HEIGHT (KERNEL + 1)  // the inputs of two windows of 2x2 outputs
@@ -12,13 +12,105 @@
 #define POOLED_WIDTH ((WIDTH + 2 * PAD - KERNEL + 1) / 2)
 #define POSITIONS (POOLED_HEIGHT * POOLED_WIDTH)
 #define PAIRS ((POOLED_WIDTH + 1) / 2)  // of windows in a row; the last one may have only one
-#define CHUNKS ((PAIRS + PAIRS_PER_BLOCK - 1) / PAIRS_PER_BLOCK)  // of a row
-#define BAND_WIDTH (4 * PAIRS_PER_BLOCK + KERNEL - 1)  // the inputs of a chunk are PATCH_HEIGHT rows of this width
 #define NONE 4  // the winner of a window without a positive value
 #define IMAGES (BATCH < 32 ? BATCH : 32)  // side by side in a tile
 #define IMAGE_TILES ((BATCH + IMAGES - 1) / IMAGES)
-#define AT_ONCE (BATCH % 4 ? 1 : 4)  // images that are copied at once
 #define PADDED(n) (((n) + 3) / 4 * 4)  // weights are read four at a time
+
+// Reads `count` weights that begin on a boundary of 16 bytes.
+template <int count>
+__device__ inline void load_weights(float* own, const float* from) {
+#pragma unroll
+    for (int k = 0; k + 4 <= count; k += 4) {
+        float4 four = *(const float4*)(from + k);
+        own[k] = four.x, own[k + 1] = four.y, own[k + 2] = four.z, own[k + 3] = four.w;
+    }
+    if (count % 4 > 1) {
+        float2 two = *(const float2*)(from + count / 4 * 4);
+        own[count / 4 * 4] = two.x, own[count / 4 * 4 + 1] = two.y;
+    }
+    if (count % 2) own[count - 1] = from[count - 1];
+}
+
+// The inputs of two windows of one channel: x points to the channel's first number of an image.
+__device__ inline void load_patch(float patch[PATCH_HEIGHT][PATCH_WIDTH], const float* x, int row, int column) {
+    x += (2 * row - PAD) * WIDTH * BATCH + (2 * column - PAD) * BATCH;
+#pragma unroll
+    for (int i = 0; i < PATCH_HEIGHT; i++)
+#pragma unroll
+        for (int j = 0; j < PATCH_WIDTH; j++) {
+            int y = 2 * row + i - PAD, z = 2 * column + j - PAD;
+            bool within = PAD == 0 || (y >= 0 && y < HEIGHT && z >= 0);
+            if (PAD || POOLED_WIDTH % 2) within = within && z < WIDTH;
+            patch[i][j] = within ? x[(i * WIDTH + j) * BATCH] : 0.0f;
+        }
+}
+
+// Blocks: (tile of images and of pairs of windows, part of the output channels, lane). winner may be null.
+extern "C" __global__ void __launch_bounds__(THREADS) forward(
+    const float* x, const float* w, const float* b, float* y, unsigned char* winner) {
+    const int stride = PADDED(OUT_PER_THREAD), per_tile = THREADS / IMAGES;
+    __shared__ __align__(16) float weights[IN * TAPS * PADDED(OUT_PER_THREAD)];
+    int lane = blockIdx.z, first = blockIdx.y * OUT_PER_THREAD;
+    for (int i = threadIdx.x; i < IN * TAPS * stride; i += THREADS) {
+        int o = first + i % stride;
+        weights[i] = i % stride < OUT_PER_THREAD && o < OUT ? w[(lane * OUT + o) * IN * TAPS + i / stride] : 0.0f;
+    }
+    __syncthreads();
+    int image = blockIdx.x % IMAGE_TILES * IMAGES + threadIdx.x % IMAGES;
+    int pair = blockIdx.x / IMAGE_TILES * per_tile + threadIdx.x / IMAGES;
+    if (threadIdx.x >= per_tile * IMAGES || image >= BATCH || pair >= POOLED_HEIGHT * PAIRS) return;
+    int row = pair / PAIRS, column = pair % PAIRS * 2;
+    float sum[OUT_PER_THREAD][8];
+#pragma unroll
+    for (int o = 0; o < OUT_PER_THREAD; o++) {
+        float bias = first + o < OUT ? b[lane * OUT + first + o] : 0.0f;
+#pragma unroll
+        for (int k = 0; k < 8; k++) sum[o][k] = bias;
+    }
+    x += (size_t)lane * IN * HEIGHT * WIDTH * BATCH + image;
+#pragma unroll 1
+    for (int c = 0; c < IN; c++) {
+        float patch[PATCH_HEIGHT][PATCH_WIDTH];
+        load_patch(patch, x + (size_t)c * HEIGHT * WIDTH * BATCH, row, column);
+#pragma unroll
+        for (int i = 0; i < KERNEL; i++)
+#pragma unroll
+            for (int j = 0; j < KERNEL; j++) {
+                float own[OUT_PER_THREAD];
+                load_weights<OUT_PER_THREAD>(own, weights + (c * TAPS + i * KERNEL + j) * stride);
+#pragma unroll
+                for (int o = 0; o < OUT_PER_THREAD; o++)
+#pragma unroll
+                    for (int k = 0; k < 8; k++)  // window, row and column in it
+                        sum[o][k] += patch[i + k / 2 % 2][j + k / 4 * 2 + k % 2] * own[o];
+            }
+    }
+#pragma unroll
+    for (int o = 0; o < OUT_PER_THREAD; o++) {
+#pragma unroll
+        for (int second = 0; second < 2; second++) {
+            if (first + o >= OUT || column + second >= POOLED_WIDTH) continue;
+            float best = sum[o][4 * second];
+            int at = 0;
+#pragma unroll
+            for (int k = 1; k < 4; k++) {
+                float other = sum[o][4 * second + k];
+                if (other > best || other != other) best = other, at = k;
+            }
+            bool positive = best > 0.0f || best != best;  // not a number stays so
+            size_t to = ((size_t)(lane * OUT + first + o) * POSITIONS + row * POOLED_WIDTH + column + second) * BATCH + image;
+            y[to] = positive ? best : 0.0f;
+            if (winner) winner[to] = positive ? at : NONE;
+        }
+    }
+}
+
+#if GRADIENTS
+
+#define CHUNKS ((PAIRS + PAIRS_PER_BLOCK - 1) / PAIRS_PER_BLOCK)  // of a row
+#define BAND_WIDTH (4 * PAIRS_PER_BLOCK + KERNEL - 1)  // the inputs of a chunk are PATCH_HEIGHT rows of this width
+#define AT_ONCE (BATCH % 4 ? 1 : 4)  // images that are copied at once
 
 // Copies the inputs of a chunk of windows of one channel: x points to the channel's first number.
 __device__ inline void load_band(float* band, const float* x, int row, int chunk, int first_image, int threads) {
@@ -37,92 +129,12 @@ __device__ inline void load_band(float* band, const float* x, int row, int chunk
 }
 
 // The inputs of two windows of one image in a band.
-__device__ inline void load_patch(float patch[PATCH_HEIGHT][PATCH_WIDTH], const float* band, int pair, int image) {
+__device__ inline void patch_of_band(float patch[PATCH_HEIGHT][PATCH_WIDTH], const float* band, int pair, int image) {
 #pragma unroll
     for (int i = 0; i < PATCH_HEIGHT; i++)
 #pragma unroll
         for (int j = 0; j < PATCH_WIDTH; j++) patch[i][j] = band[(i * BAND_WIDTH + 4 * pair + j) * IMAGES + image];
 }
-
-// Reads `count` weights that begin on a boundary of 16 bytes.
-template <int count>
-__device__ inline void load_weights(float* own, const float* from) {
-#pragma unroll
-    for (int k = 0; k + 4 <= count; k += 4) {
-        float4 four = *(const float4*)(from + k);
-        own[k] = four.x, own[k + 1] = four.y, own[k + 2] = four.z, own[k + 3] = four.w;
-    }
-    if (count % 4 > 1) {
-        float2 two = *(const float2*)(from + count / 4 * 4);
-        own[count / 4 * 4] = two.x, own[count / 4 * 4 + 1] = two.y;
-    }
-    if (count % 2) own[count - 1] = from[count - 1];
-}
-
-// Blocks: (tile of images and chunk of windows, part of the output channels, lane). winner may be null.
-extern "C" __global__ void __launch_bounds__(PAIRS_PER_BLOCK * IMAGES) forward(
-    const float* x, const float* w, const float* b, float* y, unsigned char* winner) {
-    const int stride = PADDED(OUT_PER_THREAD), threads = PAIRS_PER_BLOCK * IMAGES;
-    __shared__ __align__(16) float weights[IN * TAPS * PADDED(OUT_PER_THREAD)];
-    __shared__ __align__(16) float band[PATCH_HEIGHT * BAND_WIDTH * IMAGES];
-    int lane = blockIdx.z, first = blockIdx.y * OUT_PER_THREAD;
-    for (int i = threadIdx.x; i < IN * TAPS * stride; i += threads) {
-        int o = first + i % stride;
-        weights[i] = i % stride < OUT_PER_THREAD && o < OUT ? w[(lane * OUT + o) * IN * TAPS + i / stride] : 0.0f;
-    }
-    int first_image = blockIdx.x % IMAGE_TILES * IMAGES, image = threadIdx.x % IMAGES;
-    int unit = blockIdx.x / IMAGE_TILES, row = unit / CHUNKS, chunk = unit % CHUNKS, pair = threadIdx.x / IMAGES;
-    float sum[OUT_PER_THREAD][8];
-#pragma unroll
-    for (int o = 0; o < OUT_PER_THREAD; o++) {
-        float bias = first + o < OUT ? b[lane * OUT + first + o] : 0.0f;
-#pragma unroll
-        for (int k = 0; k < 8; k++) sum[o][k] = bias;
-    }
-    x += (size_t)lane * IN * HEIGHT * WIDTH * BATCH;
-#pragma unroll 1
-    for (int c = 0; c < IN; c++) {
-        __syncthreads();
-        load_band(band, x + (size_t)c * HEIGHT * WIDTH * BATCH, row, chunk, first_image, threads);
-        __syncthreads();
-        float patch[PATCH_HEIGHT][PATCH_WIDTH];
-        load_patch(patch, band, pair, image);
-#pragma unroll
-        for (int i = 0; i < KERNEL; i++)
-#pragma unroll
-            for (int j = 0; j < KERNEL; j++) {
-                float own[OUT_PER_THREAD];
-                load_weights<OUT_PER_THREAD>(own, weights + (c * TAPS + i * KERNEL + j) * stride);
-#pragma unroll
-                for (int o = 0; o < OUT_PER_THREAD; o++)
-#pragma unroll
-                    for (int k = 0; k < 8; k++)  // window, row and column in it
-                        sum[o][k] += patch[i + k / 2 % 2][j + k / 4 * 2 + k % 2] * own[o];
-            }
-    }
-    int column = (chunk * PAIRS_PER_BLOCK + pair) * 2;
-    if (first_image + image >= BATCH) return;
-#pragma unroll
-    for (int o = 0; o < OUT_PER_THREAD; o++) {
-#pragma unroll
-        for (int second = 0; second < 2; second++) {
-            if (first + o >= OUT || column + second >= POOLED_WIDTH) continue;
-            float best = sum[o][4 * second];
-            int at = 0;
-#pragma unroll
-            for (int k = 1; k < 4; k++) {
-                float other = sum[o][4 * second + k];
-                if (other > best || other != other) best = other, at = k;
-            }
-            bool positive = best > 0.0f || best != best;  // not a number stays so
-            size_t position = (size_t)(lane * OUT + first + o) * POSITIONS + row * POOLED_WIDTH + column + second;
-            y[position * BATCH + first_image + image] = positive ? best : 0.0f;
-            if (winner) winner[position * BATCH + first_image + image] = positive ? at : NONE;
-        }
-    }
-}
-
-#if GRADIENTS
 
 #define GROUPS ((OUT + GRAD_OUT_PER_THREAD - 1) / GRAD_OUT_PER_THREAD)  // of output channels: one warp each
 #define PER_WARP (32 / IMAGES)  // pairs of windows that a warp computes at once
@@ -181,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(32 * GROUPS) weight_gradient(
             column = (chunk * PAIRS_PER_BLOCK + pair + PER_WARP) * 2;
             load_gradients(&next, grad + start, winner + start, first, row, column, again);
             float patch[PATCH_HEIGHT][PATCH_WIDTH];
-            load_patch(patch, band, pair < PAIRS_PER_BLOCK ? pair : 0, image);
+            patch_of_band(patch, band, pair < PAIRS_PER_BLOCK ? pair : 0, image);
 #pragma unroll
             for (int o = 0; o < GRAD_OUT_PER_THREAD; o++)
 #pragma unroll
@@ -222,89 +234,74 @@ extern "C" __global__ void __launch_bounds__(32 * GROUPS) weight_gradient(
 #define BACK (KERNEL / 2 + 1)  // windows per axis that read a place
 #define PLACES_HIGH ((HEIGHT + PAD + 1) / 2 - PAD / 2)  // of 2x2 inputs, counted with the padding
 #define PLACES_WIDE ((WIDTH + PAD + 1) / 2 - PAD / 2)
-#define PLACE_PAIRS ((PLACES_WIDE + 1) / 2)
-#define PLACE_CHUNKS ((PLACE_PAIRS + PLACES_PER_BLOCK - 1) / PLACES_PER_BLOCK)
-#define REACH (2 * PLACES_PER_BLOCK + BACK - 1)  // windows in a row that read a chunk of places
 
 // Gradient of the input. A thread computes two neighbouring places of 2x2 inputs for IN_PER_THREAD channels. Blocks:
-// (tile of images and chunk of places, part of the input channels, lane).
-extern "C" __global__ void __launch_bounds__(PLACES_PER_BLOCK * IMAGES) input_gradient(
+// (tile of images and of pairs of places, part of the input channels, lane).
+extern "C" __global__ void __launch_bounds__(THREADS) input_gradient(
     const float* w, const float* grad, const unsigned char* winner, float* grad_x) {
-    const int stride = PADDED(IN_PER_THREAD), threads = PLACES_PER_BLOCK * IMAGES;
-    __shared__ __align__(16) float weights[OUT_AT_ONCE * TAPS * PADDED(IN_PER_THREAD)];
-    __shared__ float own[OUT_AT_ONCE][BACK][REACH][IMAGES];
-    __shared__ unsigned char at[OUT_AT_ONCE][BACK][REACH][IMAGES];
-    int lane = blockIdx.z, first = blockIdx.y * IN_PER_THREAD, unit = blockIdx.x / IMAGE_TILES;
-    int first_image = blockIdx.x % IMAGE_TILES * IMAGES, image = threadIdx.x % IMAGES, pair = threadIdx.x / IMAGES;
-    int row = unit / PLACE_CHUNKS + PAD / 2, first_column = unit % PLACE_CHUNKS * PLACES_PER_BLOCK * 2 + PAD / 2;
+    const int stride = PADDED(IN_PER_THREAD), per_tile = THREADS / IMAGES, pairs = (PLACES_WIDE + 1) / 2;
+    __shared__ __align__(16) float weights[OUT * TAPS * PADDED(IN_PER_THREAD)];
+    int lane = blockIdx.z, first = blockIdx.y * IN_PER_THREAD;
+    for (int i = threadIdx.x; i < OUT * TAPS * stride; i += THREADS) {
+        int c = first + i % stride, o = i / stride / TAPS, tap = i / stride % TAPS;
+        weights[i] = i % stride < IN_PER_THREAD && c < IN ? w[((lane * OUT + o) * IN + c) * TAPS + tap] : 0.0f;
+    }
+    __syncthreads();
+    int image = blockIdx.x % IMAGE_TILES * IMAGES + threadIdx.x % IMAGES;
+    int pair = blockIdx.x / IMAGE_TILES * per_tile + threadIdx.x / IMAGES;
+    if (threadIdx.x >= per_tile * IMAGES || image >= BATCH || pair >= PLACES_HIGH * pairs) return;
+    int row = pair / pairs + PAD / 2, column = pair % pairs * 2 + PAD / 2;
     float sum[IN_PER_THREAD][2][4];  // row and column in the 2x4 inputs
 #pragma unroll
     for (int c = 0; c < IN_PER_THREAD; c++)
 #pragma unroll
         for (int k = 0; k < 8; k++) sum[c][k / 4][k % 4] = 0.0f;
+    size_t start = (size_t)lane * OUT * POSITIONS * BATCH + image;
 #pragma unroll 1
-    for (int first_out = 0; first_out < OUT; first_out += OUT_AT_ONCE) {
-        __syncthreads();
-        for (int i = threadIdx.x; i < OUT_AT_ONCE * TAPS * stride; i += threads) {
-            int c = first + i % stride, o = first_out + i / stride / TAPS, tap = i / stride % TAPS;
-            bool there = i % stride < IN_PER_THREAD && c < IN && o < OUT;
-            weights[i] = there ? w[((lane * OUT + o) * IN + c) * TAPS + tap] : 0.0f;
-        }
-#pragma unroll 4
-        for (int i = threadIdx.x; i < OUT_AT_ONCE * BACK * REACH * IMAGES; i += threads) {
-            int z = first_column - BACK + 1 + i / IMAGES % REACH, up = i / IMAGES / REACH % BACK;
-            int y = row - up, o = first_out + i / IMAGES / REACH / BACK, of = first_image + i % IMAGES;
-            bool there = z >= 0 && z < POOLED_WIDTH && y >= 0 && y < POOLED_HEIGHT && o < OUT && of < BATCH;
-            size_t from = ((size_t)(lane * OUT + o) * POSITIONS + y * POOLED_WIDTH + z) * BATCH + of;
-            (&own[0][0][0][0])[i] = there ? grad[from] : 0.0f;
-            (&at[0][0][0][0])[i] = there ? winner[from] : NONE;
-        }
-        __syncthreads();
-#pragma unroll 1
-        for (int o = 0; o < OUT_AT_ONCE; o++) {
-            if (first_out + o >= OUT) break;
+    for (int o = 0; o < OUT; o++) {
 #pragma unroll
-            for (int up = 0; up < BACK; up++) {
-                if (row - up < 0 || row - up >= POOLED_HEIGHT) continue;
-                float value[2][2 * (BACK + 1)];  // gradients of the convolution's outputs that these inputs reach
+        for (int up = 0; up < BACK; up++) {
+            int y = row - up;
+            if (y < 0 || y >= POOLED_HEIGHT) continue;
+            float value[2][2 * (BACK + 1)];  // gradients of the convolution's outputs that these inputs reach
 #pragma unroll
-                for (int k = 0; k <= BACK; k++)
+            for (int k = 0; k <= BACK; k++) {
+                int z = column + 1 - BACK + k;
+                bool there = z >= 0 && z < POOLED_WIDTH;
+                size_t from = start + (size_t)(o * POSITIONS + y * POOLED_WIDTH + z) * BATCH;
+                float own = there ? grad[from] : 0.0f;
+                int at = there ? winner[from] : NONE;
 #pragma unroll
-                    for (int v = 0; v < 4; v++) {
-                        bool wins = at[o][up][2 * pair + k][image] == v;
-                        value[v / 2][2 * k + v % 2] = wins ? own[o][up][2 * pair + k][image] : 0.0f;
-                    }
+                for (int v = 0; v < 4; v++) value[v / 2][2 * k + v % 2] = at == v ? own : 0.0f;
+            }
 #pragma unroll
-                for (int i = 0; i < KERNEL; i++) {
-                    if (i < 2 * up - 1 || i > 2 * up + 1) continue;
+            for (int i = 0; i < KERNEL; i++) {
+                if (i < 2 * up - 1 || i > 2 * up + 1) continue;
 #pragma unroll
-                    for (int j = 0; j < KERNEL; j++) {
-                        float some[IN_PER_THREAD];
-                        load_weights<IN_PER_THREAD>(some, weights + (o * TAPS + i * KERNEL + j) * stride);
+                for (int j = 0; j < KERNEL; j++) {
+                    float own[IN_PER_THREAD];
+                    load_weights<IN_PER_THREAD>(own, weights + (o * TAPS + i * KERNEL + j) * stride);
 #pragma unroll
-                        for (int v = 0; v < 2; v++)  // the row in the windows
+                    for (int v = 0; v < 2; v++)  // the row in the windows
 #pragma unroll
-                            for (int a = 0; a < 2; a++)  // and in the inputs
-                                if (2 * up + a - v == i)
+                        for (int a = 0; a < 2; a++)  // and in the inputs
+                            if (2 * up + a - v == i)
 #pragma unroll
-                                    for (int k = 0; k < 4; k++)  // the column in the inputs; values begin before them
+                                for (int k = 0; k < 4; k++)  // the column in the inputs: value's starts 2 * (BACK - 1) before
 #pragma unroll
-                                        for (int c = 0; c < IN_PER_THREAD; c++)
-                                            sum[c][a][k] += value[v][k + 2 * (BACK - 1) - j] * some[c];
-                    }
+                                    for (int c = 0; c < IN_PER_THREAD; c++)
+                                        sum[c][a][k] += value[v][k + 2 * (BACK - 1) - j] * own[c];
                 }
             }
         }
     }
-    if (first_image + image >= BATCH) return;
 #pragma unroll
     for (int c = 0; c < IN_PER_THREAD; c++)
 #pragma unroll
         for (int k = 0; k < 8; k++) {
-            int y = 2 * row + k / 4 - PAD, z = 2 * (first_column + 2 * pair) + k % 4 - PAD;
-            if (first + c >= IN || y < 0 || y >= HEIGHT || z < 0 || z >= WIDTH) continue;
-            size_t to = (size_t)((lane * IN + first + c) * HEIGHT + y) * WIDTH + z;
-            grad_x[to * BATCH + first_image + image] = sum[c][k / 4][k % 4];
+            int y = 2 * row + k / 4 - PAD, z = 2 * column + k % 4 - PAD;
+            if (first + c < IN && y >= 0 && y < HEIGHT && z >= 0 && z < WIDTH)
+                grad_x[((size_t)((lane * IN + first + c) * HEIGHT + y) * WIDTH + z) * BATCH + image] = sum[c][k / 4][k % 4];
         }
 }
 

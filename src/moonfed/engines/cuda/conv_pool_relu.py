@@ -17,10 +17,12 @@ from torch.autograd.function import Function
 from moonfed.engines.cuda.fp16_conv import convolution_backward
 from moonfed.engines.cuda.nvrtc import CudaModule
 
+THREADS = 128  # of a block of the forward pass, and of the gradient of the input
 IMAGES = 32  # at most so many of a batch side by side in a tile, as in the source
 MAX_PATCH_VALUES, MAX_OUT_CHANNELS, MAX_KERNEL = 192, 64, 7  # with more, cuDNN is faster
 MAX_SHARED_BYTES = 48 * 1024  # of a block's own memory
-MAX_SUMS = 50  # numbers that a thread sums at once for the gradient of weights
+FEW_PAIRS = 64  # with fewer pairs of windows per image, threads compute fewer channels each, so that there are more
+MAX_SUMS = 100  # numbers that a thread sums at once for the gradient of weights
 WARPS_WANTED = 2_640  # twenty for each of the 132 multiprocessors of an H200
 NONE = 4  # the winner of a window without a positive value
 
@@ -68,12 +70,11 @@ class Layer(NamedTuple):
         """Name the sizes and the work of a thread and of a block, as the source does."""
         sizes = dict(zip(("IN", "OUT", "HEIGHT", "WIDTH", "KERNEL", "PAD", "BATCH"), self, strict=True))
         return sizes | {
-            "OUT_PER_THREAD": even_share(self.out, 8),
+            "OUT_PER_THREAD": even_share(self.out, 8 if self.pooled[0] * self.pairs >= FEW_PAIRS else 4),
             "GRAD_OUT_PER_THREAD": even_share(self.out, max(1, min(8, MAX_SUMS // self.kernel**2))),
-            "IN_PER_THREAD": even_share(self.wide, 8),
+            "IN_PER_THREAD": even_share(self.wide, 8 if self.places[0] * self.places[1] >= FEW_PAIRS else 4),
             "PAIRS_PER_BLOCK": even_share(self.pairs, 8),
-            "PLACES_PER_BLOCK": even_share(self.places[1], 8),
-            "OUT_AT_ONCE": even_share(self.out, 4),
+            "THREADS": THREADS,
         }
 
     def blocks(self, channels: str) -> int:
@@ -92,10 +93,12 @@ class Layer(NamedTuple):
         taps, macros = self.kernel**2, self.macros
         out, wide = (-(-macros[k] // 4) * 4 * taps for k in ("OUT_PER_THREAD", "IN_PER_THREAD"))
         band = (self.kernel + 1) * (4 * macros["PAIRS_PER_BLOCK"] + self.kernel - 1) * IMAGES
-        back = self.kernel // 2 + 1
-        reached = macros["OUT_AT_ONCE"] * back * (2 * macros["PLACES_PER_BLOCK"] + back - 1) * IMAGES
         sums = self.blocks("GRAD_OUT_PER_THREAD") * (taps + 1) * (IMAGES + 1)
-        return 4 * (band + self.wide * out), 4 * (band + sums), 4 * wide * macros["OUT_AT_ONCE"] + 5 * reached
+        return 4 * self.wide * out, 4 * (band + sums), 4 * self.out * wide
+
+    def tiles(self, pairs: int) -> int:
+        """Count the tiles of images and pairs: one for each block of threads."""
+        return self.image_tiles * -(-pairs // (THREADS // self.images))
 
 
 def even_share(channels: int, limit: int) -> int:
@@ -140,10 +143,9 @@ def conv_pool_relu_cuda(x: Tensor, w: Tensor, b: Tensor, pad: int, with_winner: 
     layer, (lanes, out) = layer_of(x, w, pad), w.shape[:2]
     y = x.new_empty(lanes, out, *layer.pooled, layer.batch)
     winner = torch.empty_like(y, dtype=torch.uint8) if with_winner else y.new_empty(0, dtype=torch.uint8)
-    share = layer.macros["PAIRS_PER_BLOCK"]
-    grid = layer.image_tiles * layer.pooled[0] * -(-layer.pairs // share), layer.blocks("OUT_PER_THREAD"), lanes
+    grid = layer.tiles(layer.pooled[0] * layer.pairs), layer.blocks("OUT_PER_THREAD"), lanes
     tensors = (x.contiguous(), w.contiguous(), b.contiguous(), y, winner if with_winner else None)
-    compiled_for(layer, with_winner, x.device).launch("forward", grid, share * layer.images, *tensors)
+    compiled_for(layer, with_winner, x.device).launch("forward", grid, THREADS, *tensors)
     return y, winner
 
 
@@ -203,11 +205,10 @@ def _(w: Tensor, grad: Tensor, winner: Tensor, height: int, width: int, pad: int
 def input_gradient_cuda(w: Tensor, grad: Tensor, winner: Tensor, height: int, width: int, pad: int) -> Tensor:
     """Compute the same by our kernel: 2x2 places per thread."""
     layer, lanes = layer_behind(w, grad, height, width, pad), w.shape[0]
-    (rows, pairs), share = layer.places, layer.macros["PLACES_PER_BLOCK"]
-    grid = layer.image_tiles * rows * -(-pairs // share), layer.blocks("IN_PER_THREAD"), lanes
+    grid = layer.tiles(layer.places[0] * layer.places[1]), layer.blocks("IN_PER_THREAD"), lanes
     grad_x = grad.new_empty(lanes, layer.wide, height, width, layer.batch)
     tensors = (w.contiguous(), grad.contiguous(), winner.contiguous(), grad_x)
-    compiled_for(layer, True, w.device).launch("input_gradient", grid, share * layer.images, *tensors)
+    compiled_for(layer, True, w.device).launch("input_gradient", grid, THREADS, *tensors)
     return grad_x
 
 

@@ -45,6 +45,8 @@ class CudaGraphStack(Stack):
     def start_round(self, max_rows: int | None) -> None:
         """Prepare for a round; from the one after the compiler's end on, compiled code is recorded and replayed."""
         super().start_round(max_rows)
+        if self.compile and not self.wait and self.step_graph is not None:
+            self._compile_meanwhile()
         if self.compilation is not None and self.compilation.done.is_set():
             self.compiled, self.compilation = self.compilation.compiled, None
             self.gather_graph = self.step_graph = None
@@ -75,7 +77,6 @@ class CudaGraphStack(Stack):
             self.step_graph = self._capture("step", _step, self._step_trees())
             copy_into(self.lanes.carry, before)
             self.position.zero_()
-            self._compile_meanwhile()
         self.step_graph.replay()
 
     def chunk_losses(self) -> Tensors:
@@ -89,11 +90,9 @@ class CudaGraphStack(Stack):
         return self.lanes.carry, self.lanes.fixed, self.batches, self.parts, self.position
 
     def _compile_meanwhile(self) -> None:
-        """Have both functions compiled while training goes on, once."""
-        if not self.compile or self.wait:
-            return
+        """Have both functions compiled while training goes on, from the second round on: the first is done sooner."""
         self.compile = False
-        logger.info("training starts uncompiled; %d lanes are compiled meanwhile", self.width)
+        logger.info("%d lanes are compiled while training goes on", self.width)
         work = {"gather": (_gather, self._gather_trees()), "step": (_step, self._step_trees())}
         self.compilation = Compilation(self.spec, work, self.position.device)
 
