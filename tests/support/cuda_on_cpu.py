@@ -50,8 +50,15 @@ extern "C" void launch_forward(const int* grid, int threads, const float* x, con
     on_grid(grid, threads, [=] { forward(x, w, b, y, winner); });
 }
 extern "C" void launch_weight_gradient(const int* grid, int threads, const float* x, const float* grad,
-                                       const unsigned char* winner, float* grad_w, float* grad_b) {
-    on_grid(grid, threads, [=] { weight_gradient(x, grad, winner, grad_w, grad_b); });
+                                       const unsigned char* winner, float* parts) {
+    on_grid(grid, threads, [=] { weight_gradient(x, grad, winner, parts); });
+}
+extern "C" void launch_add_parts(const int* grid, int threads, const float* parts, float* grad_w, float* grad_b,
+                                 int count) {
+    on_grid(grid, threads, [=] { add_parts(parts, grad_w, grad_b, count); });
+}
+extern "C" void launch_images_last(const int* grid, int threads, const float* from, float* to) {
+    on_grid(grid, threads, [=] { images_last(from, to); });
 }
 extern "C" void launch_input_gradient(const int* grid, int threads, const float* w, const float* grad,
                                       const unsigned char* winner, float* grad_x) {

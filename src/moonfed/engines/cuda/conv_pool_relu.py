@@ -109,8 +109,13 @@ def even_share(channels: int, limit: int) -> int:
 @cache
 def compiled_for(layer: Layer, gradients: bool, device: torch.device) -> CudaModule:
     """Compile the kernels for a layer, once per process."""
-    source = files("moonfed.engines.cuda").joinpath("conv_pool_relu.cu").read_text()
-    return CudaModule(source, layer.macros | {"GRADIENTS": int(gradients)}, device)
+    return CudaModule(source_of(gradients), layer.macros, device)
+
+
+def source_of(gradients: bool) -> str:
+    """Read the source of the kernels, with those of the gradients if asked."""
+    names = ("conv_pool_relu.cu", "conv_pool_relu_gradients.cu")[: 1 + gradients]
+    return "\n".join(files("moonfed.engines.cuda").joinpath(name).read_text() for name in names)
 
 
 def layer_of(x: Tensor, w: Tensor, pad: int) -> Layer:
@@ -151,38 +156,56 @@ def conv_pool_relu_cuda(x: Tensor, w: Tensor, b: Tensor, pad: int, with_winner: 
 
 @torch.library.custom_op("moonfed::conv_pool_relu_weight_gradient", mutates_args=())
 def weight_gradient(x: Tensor, w: Tensor, grad: Tensor, winner: Tensor, pad: int) -> tuple[Tensor, Tensor]:
-    """Return the gradients of weights and bias in parts, to be added: [lane, part, ...]; w tells the shape alone."""
+    """Return the gradients of weights and bias; of w only the shape is read."""
     images, scattered = x.permute(4, 0, 1, 2, 3).flatten(1, 2), _scattered(layer_of(x, w, pad), grad, winner)
     sizes = ((1, 1), (pad, pad), (1, 1), w.shape[0])
     _, grad_w, _ = convolution_backward(scattered, images, w.flatten(0, 1), *sizes, [False, True, False])
     assert grad_w is not None
-    return grad_w.view(w.shape)[:, None].contiguous(), torch.where(winner < NONE, grad, 0).sum((2, 3, 4))[:, None]
-
-
-def part_count(layer: Layer, lanes: int) -> int:
-    """Choose in how many parts of the images and windows the kernel adds up the gradients of weights."""
-    wanted = -(-WARPS_WANTED // (lanes * layer.wide * layer.blocks("GRAD_OUT_PER_THREAD") * layer.image_tiles))
-    return layer.image_tiles * max(1, min(wanted, layer.pooled[0] // 2))
+    return grad_w.view(w.shape).contiguous(), torch.where(winner < NONE, grad, 0).sum((2, 3, 4))
 
 
 @weight_gradient.register_fake  # pyright: ignore[reportUnknownMemberType]
 def _(x: Tensor, w: Tensor, grad: Tensor, winner: Tensor, pad: int) -> tuple[Tensor, Tensor]:
-    parts = part_count(layer_of(x, w, pad), w.shape[0]) if x.is_cuda else 1
-    return w.new_empty(w.shape[0], parts, *w.shape[1:]), w.new_empty(w.shape[0], parts, w.shape[1])
+    return w.new_empty(w.shape), w.new_empty(w.shape[:2])
 
 
 @weight_gradient.register_kernel("cuda")  # pyright: ignore[reportUnknownMemberType, reportUntypedFunctionDecorator]
 def weight_gradient_cuda(x: Tensor, w: Tensor, grad: Tensor, winner: Tensor, pad: int) -> tuple[Tensor, Tensor]:
-    """Compute the same by our kernel, in more parts: each in a block of its own."""
+    """Compute the same by our kernels: parts of the batch in blocks of their own, added in a fixed order."""
     layer, lanes = layer_of(x, w, pad), w.shape[0]
-    parts = part_count(layer, lanes)
-    grad_w, grad_b = w.new_empty(lanes, parts, *w.shape[1:]), w.new_empty(lanes, parts, layer.out)
-    tensors = (x.contiguous(), grad.contiguous(), winner.contiguous(), grad_w, grad_b)
-    grid = parts, layer.wide, lanes
-    compiled_for(layer, True, x.device).launch(
-        "weight_gradient", grid, 32 * layer.blocks("GRAD_OUT_PER_THREAD"), *tensors
-    )
+    warps = layer.blocks("GRAD_OUT_PER_THREAD")
+    wanted = -(-WARPS_WANTED // (lanes * layer.wide * warps * layer.image_tiles))
+    count = layer.image_tiles * max(1, min(wanted, layer.pooled[0] // 2))
+    numbers = layer.out * (layer.wide * layer.kernel**2 + 1)
+    parts = w.new_empty(lanes, count, numbers)
+    grad_w, grad_b = w.new_empty(w.shape), w.new_empty(w.shape[:2])
+    kernels = compiled_for(layer, True, x.device)
+    tensors = (x.contiguous(), grad.contiguous(), winner.contiguous(), parts)
+    kernels.launch("weight_gradient", (count, layer.wide, lanes), 32 * warps, *tensors)
+    kernels.launch("add_parts", (-(-numbers // THREADS), 1, lanes), THREADS, parts, grad_w, grad_b, count)
     return grad_w, grad_b
+
+
+@torch.library.custom_op("moonfed::conv_pool_relu_images_last", mutates_args=())
+def images_last(grad: Tensor, w: Tensor, height: int, width: int, pad: int) -> Tensor:
+    """Turn gradients [lane, image, out, row, column] into [lane, out, row, column, image]; the rest tells the layer."""
+    return grad.permute(0, 2, 3, 4, 1).contiguous()
+
+
+@images_last.register_fake  # pyright: ignore[reportUnknownMemberType]
+def _(grad: Tensor, w: Tensor, height: int, width: int, pad: int) -> Tensor:
+    return grad.new_empty(grad.shape[0], *grad.shape[2:], grad.shape[1])
+
+
+@images_last.register_kernel("cuda")  # pyright: ignore[reportUnknownMemberType, reportUntypedFunctionDecorator]
+def images_last_cuda(grad: Tensor, w: Tensor, height: int, width: int, pad: int) -> Tensor:
+    """Do the same by our kernel, tile by tile: the compiler's reads single numbers."""
+    lanes, batch, values = grad.shape[0], grad.shape[1], grad[0, 0].numel()
+    to = grad.new_empty(lanes, *grad.shape[2:], batch)
+    layer = Layer(w.shape[2], w.shape[1], height, width, w.shape[3], pad, batch)
+    grid = -(-values // 32), -(-batch // 32), lanes
+    compiled_for(layer, True, grad.device).launch("images_last", grid, 128, grad.contiguous(), to)
+    return to
 
 
 @torch.library.custom_op("moonfed::conv_pool_relu_input_gradient", mutates_args=())
@@ -241,10 +264,11 @@ class ConvPoolRelu(Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         """Return the gradients of input, weights and bias."""
         x, w, winner = ctx.saved_tensors
-        grad = grad_outputs[0].contiguous()
-        grad_x = input_gradient(w, grad, winner, x.shape[2], x.shape[3], ctx.pad) if ctx.needs_input_grad[0] else None
-        parts_w, parts_b = weight_gradient(x, w, grad, winner, ctx.pad)
-        return grad_x, parts_w.sum(1), parts_b.sum(1), None
+        grad, sizes = grad_outputs[0], (*x.shape[2:4], ctx.pad)
+        if not grad.is_contiguous():
+            grad = images_last(grad.permute(0, 4, 1, 2, 3), w, *sizes)
+        grad_x = input_gradient(w, grad, winner, *sizes) if ctx.needs_input_grad[0] else None
+        return grad_x, *weight_gradient(x, w, grad, winner, ctx.pad), None
 
 
 _with_gradients: Callable[..., Tensor] = ConvPoolRelu.apply  # pyright: ignore
