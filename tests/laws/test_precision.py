@@ -47,23 +47,20 @@ def test_a_cpu_has_one_precision_and_warns_if_another_is_asked_for(caplog):
     assert resolve(settings("fedavg", run__precision="fp16"), bench.data).run.precision == "fp32", "what is recorded"
 
 
-def test_auto_picks_the_fastest_precision_that_was_tested_for_the_encoder():
+def test_auto_is_tf32_on_a_gpu_and_a_cpu_has_only_fp32():
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    for encoder, fastest in (("cnn", "fp16"), ("resnet50", "tf32"), ("mine", "tf32")):
-        assert pick_precision("auto", gpu, encoder) == fastest
-        for precision in ("fp32", "tf32", "fp16"):
-            assert pick_precision(precision, gpu, encoder) == precision
-            assert pick_precision(precision, cpu, encoder) == "fp32"
+    assert pick_precision("auto", gpu) == "tf32"
+    for precision in ("fp32", "tf32", "fp16"):
+        assert pick_precision(precision, gpu) == precision
+        assert pick_precision(precision, cpu) == "fp32"
 
 
-@pytest.mark.parametrize(
-    ("encoder", "asked", "found"), [("cnn", "auto", "fp16"), ("mlp", "auto", "tf32"), ("cnn", "fp32", "fp32")]
-)
-def test_a_run_is_executed_in_the_precision_that_it_records(monkeypatch, encoder, asked, found):
+@pytest.mark.parametrize(("asked", "found"), [("auto", "tf32"), ("fp16", "fp16"), ("fp32", "fp32")])
+def test_a_run_is_executed_in_the_precision_that_it_records(monkeypatch, asked, found):
     given: list[str] = []
 
-    def as_on_a_gpu(name: str, device: torch.device, of: str) -> str:
-        return pick_precision(name, torch.device("cuda"), of)
+    def as_on_a_gpu(name: str, device: torch.device) -> str:
+        return pick_precision(name, torch.device("cuda"))
 
     def noted(name: str, nets: Nets, data: Any, options: EngineOptions) -> Any:
         given.append(options.precision)
@@ -71,6 +68,6 @@ def test_a_run_is_executed_in_the_precision_that_it_records(monkeypatch, encoder
 
     monkeypatch.setattr(resolving, "pick_precision", as_on_a_gpu)
     monkeypatch.setattr(setup, "pick_engine", noted)
-    config = settings("fedavg", model__model=encoder, run__precision=asked)
+    config = settings("fedavg", run__precision=asked)
     _, (trial,) = setup.set_up([config])
     assert [trial.config.run.precision, *given] == [found, found]

@@ -45,7 +45,7 @@ class ReproductionOptions:
         settings = scaled(cell, self.scale).settings
         data = settings["data"] | {"partition_seed": split}
         config = make_config(settings | {"data": data, "run": self.run | {"seed": seed}})
-        precision = pick_precision(config.run.precision, pick_device(config.run.device), encoder_of(config))
+        precision = pick_precision(config.run.precision, pick_device(config.run.device))
         return config.model_copy(update={"run": config.run.model_copy(update={"precision": precision})})
 
     def folder(self, cell: Cell, key: Key) -> Path:

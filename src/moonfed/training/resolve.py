@@ -58,7 +58,7 @@ def resolve(
     if ours is None and config.model.norm != "auto":
         raise UserError(f"a custom encoder brings its own normalisation; omit --norm {config.model.norm}")
     norm = config.model.norm if config.model.norm != "auto" or ours is None else ours.norm
-    precision = pick_precision(config.run.precision, data.inputs.device, encoder)
+    precision = pick_precision(config.run.precision, data.inputs.device)
     return ResolvedConfig.model_construct(
         data=split,
         model=config.model.model_copy(update={"model": encoder, "norm": norm}),

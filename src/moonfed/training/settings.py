@@ -244,7 +244,7 @@ class RunSettings(Section):
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU cores to use; 0: all of them")
     precision: Literal["auto", "fp32", "tf32", "fp16"] = Field(
         "auto",
-        description="numeric precision on GPUs: fp32, tf32, fp16; auto: fp16 for the cnn, else tf32",
+        description="numeric precision on GPUs: fp32, tf32 (as auto), fp16",
     )
     lanes: Annotated[int, Field(ge=0, le=100_000)] = Field(
         0, description="maximum number of lanes of the stacked engine; 0: chosen automatically"

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from moonfed.core.tree import leaves, tree_map
 from moonfed.engines.stacked.graph_cache import first_line, trace
@@ -36,10 +35,11 @@ SWITCH_INTERVAL = 2e-4  # seconds until a waiting thread gets the interpreter; P
 def compile_function(function: StackFunction, spec: StackSpec, trees: Any) -> Compiled:
     """Trace a function to one graph of plain operations and compile that; it is executed, so the trees change."""
     graph, _ = trace(partial(function, spec), trees)
+    inductor, shape_environment = _import_compiler()
     # Without a shape environment the compiler would not look into its cache on the disk.
-    shapes = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+    shapes = FakeTensorMode(shape_env=shape_environment(), static_shapes=True)
     with torch.no_grad(), tracing(TracingContext(shapes)):
-        compiled: Any = _inductor().compile(graph, leaves(trees))
+        compiled: Any = inductor.compile(graph, leaves(trees))
 
     def run(trees: Any) -> None:
         with torch.no_grad():
@@ -50,12 +50,12 @@ def compile_function(function: StackFunction, spec: StackSpec, trees: Any) -> Co
 
 
 @cache
-def _inductor() -> Any:
+def _import_compiler() -> tuple[Any, Any]:
     """Import torch's compiler when it is first needed; the import itself warns of what torch deprecates."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import_module("torch._inductor.compile_fx")
-    return import_module("torch._inductor")
+    return import_module("torch._inductor"), import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv
 
 
 def try_compile(name: str, function: StackFunction, spec: StackSpec, trees: Any) -> Compiled | None:

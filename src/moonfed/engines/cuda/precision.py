@@ -13,15 +13,13 @@ from moonfed.engines.cuda.fp16_conv import TensorCoreConvolutions
 from moonfed.engines.devices import Device, is_gpu
 
 PRECISIONS = ("fp32", "tf32", "fp16")
-FP16_ENCODERS = ("cnn",)  # encoders that lost less than half a point against fp32 over 100 rounds: results/speed.md
 
 
-def pick_precision(name: str, device: Device, encoder: str) -> str:
-    """Turn a precision setting into a precision; a CPU has only fp32; auto is fp16 for tested encoders, else tf32."""
+def pick_precision(name: str, device: Device) -> str:
+    """Turn a precision setting into a precision; a CPU has only fp32; auto is tf32."""
     if not is_gpu(device):
         return "fp32"
-    fastest = "fp16" if encoder in FP16_ENCODERS else "tf32"
-    return fastest if name == "auto" else name
+    return "tf32" if name == "auto" else name
 
 
 @contextmanager
