@@ -12,6 +12,7 @@ from moonfed.engines import EngineOptions
 from moonfed.engines.stacked import anchors, lanes
 from moonfed.engines.stacked.anchors import (
     MAX_PIECE_ROWS,
+    PIECE_ROWS_STEP,
     AnchorCache,
     even_length,
     forward_anchors,
@@ -91,7 +92,8 @@ def test_pieces_of_a_party_are_few_and_even(count):
 def test_pieces_that_run_lanes_stay_within_their_limit(rows, widest, weights):
     limit = 2**27
     length, lanes = piece_sizes(rows, limit, widest, weights)
-    assert 1 <= length <= min(rows, MAX_PIECE_ROWS)
+    assert 1 <= length <= MAX_PIECE_ROWS
+    assert length < rows + PIECE_ROWS_STEP
     assert lanes == 1 or lanes * weights <= limit
     assert (length, lanes) == (16, 1) or length * lanes * widest <= limit or length <= 16
     assert lanes == 1 or (lanes + 1) * max(weights, length * widest) > limit, "as many as fit"

@@ -1,16 +1,19 @@
 """Numeric precision on GPUs: who chooses it, what it changes, and what is recorded."""
 
+import copy
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.func import functional_call
 from worlds import context_for, gap, same_bits, settings, some_digits
 
 from moonfed.engines import EngineOptions, Nets, nets_of, pick_engine, pick_precision
 from moonfed.engines.cpu_workers import CpuWorkers
 from moonfed.engines.cuda.precision import numeric_precision, with_precision
 from moonfed.engines.stacked.stacked_engine import Stacked
-from moonfed.models import EncoderSpec, Model
+from moonfed.models import Encoder, EncoderSpec, Model
 from moonfed.models.cnn import Cnn
 from moonfed.training import resolve as resolving
 from moonfed.training import setup
@@ -28,11 +31,37 @@ def test_precision_is_set_for_the_engine_alone_and_restored():
 def test_fp16_rounds_convolutions_returns_32_bits_and_leaves_the_given_net_alone():
     nets = nets_of(Model(Cnn(EncoderSpec((1, 8, 8))), 10, 16), some_digits())
     x = torch.rand(4, 1, 8, 8)
-    exact, half = nets.inference(x), with_precision(nets, "fp16").inference(x)
+    exact, half = nets.inference(x), with_precision(nets, "fp16", x).inference(x)
     assert {part.dtype for part in half} == {torch.float32}
     assert 0 < gap(exact, half) < 0.05
     assert same_bits(exact, nets.inference(x))
-    assert with_precision(nets, "fp32") is nets
+    assert with_precision(nets, "fp32", x) is nets
+
+
+class Viewing(Encoder):
+    """A network that flattens its images by view, which refuses channels that lie innermost."""
+
+    features = 18
+
+    def __init__(self, spec: EncoderSpec) -> None:
+        super().__init__(spec)
+        self.first = nn.Conv2d(1, 2, 3, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(x).view(-1, self.features)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize("encoder", [Cnn, Viewing])
+def test_a_network_of_another_precision_and_its_copies_compute_with_the_weights_they_are_given(precision, encoder):
+    nets = nets_of(Model(encoder(EncoderSpec((1, 8, 8))), 10, 16), some_digits())
+    x = torch.rand(4, 1, 8, 8)
+    weights = {k: 0.05 * torch.randn_like(w) for k, w in nets.training.named_parameters()}
+    own = with_precision(nets, precision, x).training
+    exact = functional_call(nets.training, weights, x)
+    for net in (own, copy.deepcopy(own)):
+        assert list(net.state_dict()) == list(nets.training.state_dict())
+        assert gap(exact, functional_call(net, weights, x)) < 0.002 < float(exact.features.abs().max())
 
 
 def test_a_cpu_has_one_precision_and_warns_if_another_is_asked_for(caplog):

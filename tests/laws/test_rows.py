@@ -6,7 +6,7 @@ from worlds import ready, run, same_bits, settings
 
 from moonfed.core import averaging
 from moonfed.core.averaging import total_of, weighted, weighted_total
-from moonfed.core.tree import leaves, together, unstacked, wholes
+from moonfed.core.tree import bases_of, leaves, rows_of, stack_rows
 from moonfed.core.types import Snapshot, Upload
 from moonfed.engines import ENGINES, EngineOptions
 from moonfed.engines.stacked.lanes import copy_to
@@ -32,18 +32,18 @@ TABLE = torch.arange(24.0).view(4, 2, 3).clone()
     ],
 )
 def test_rows_in_order_are_stacked_without_a_copy_and_others_with_one(rows, shared):
-    stacked = together(rows)
+    stacked = stack_rows(rows)
     assert torch.equal(stacked, torch.stack(rows))
     assert (stacked.data_ptr() == rows[0].data_ptr()) == shared
 
 
 def test_taking_a_stacked_tree_apart_gives_the_trees_of_its_rows():
     tree = {"model": Snapshot({"w": TABLE, "b": TABLE[:, 0, 0]}, {}), "count": [torch.arange(4)]}
-    for place, row in enumerate(unstacked(tree, 4)):
+    for place, row in enumerate(rows_of(tree, 4)):
         weights = {"w": TABLE[place], "b": TABLE[place, 0, 0]}
         assert same_bits(row, {"model": Snapshot(weights, {}), "count": [torch.tensor(place)]})
-    assert unstacked(Snapshot({}, {}), 2) == [Snapshot({}, {})] * 2
-    assert [whole is TABLE for whole in wholes([*TABLE.unbind(), TABLE, TABLE.clone()])] == [True, False]
+    assert rows_of(Snapshot({}, {}), 2) == [Snapshot({}, {})] * 2
+    assert [whole is TABLE for whole in bases_of([*TABLE.unbind(), TABLE, TABLE.clone()])] == [True, False]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -56,7 +56,7 @@ def test_weighted_updates_that_are_added_as_rows_have_the_bits_of_one_by_one(dty
     deltas = {k: torch.randn(size, dtype=dtype, generator=random) * 1e3 for k, size in sizes.items()}
     deltas["b"][:, 0] = -0.0
     buffers = {"mean": torch.randn(5, 3, generator=random), "batches": torch.arange(5) * 1000003}
-    rows = [[dict(row) for row in unstacked(part, 5)] for part in (deltas, buffers)]
+    rows = [[dict(row) for row in rows_of(part, 5)] for part in (deltas, buffers)]
     if not as_rows:
         rows = [[{k: v.clone() for k, v in row.items()} for row in part] for part in rows]
     uploads = [Upload(delta, own, {}, 1, 1.0) for delta, own in zip(*rows, strict=True)]

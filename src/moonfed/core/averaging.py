@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import foreach_add, foreach_mul, parts_of, together
+from moonfed.core.tree import foreach_add, foreach_mul, parts_of, stack_rows
 from moonfed.core.types import Snapshot, State, Tensors, Update, Upload
 
 MAX_BYTES_TOGETHER = 1 << 26  # of contributions that are weighted at once
@@ -46,8 +46,8 @@ def weighted_total(uploads: Sequence[Upload], shares: Sequence[float]) -> Tensor
     total: Tensor | None = None
     for start in range(0, len(uploads), at_once):
         some, own = uploads[start : start + at_once], factors[start : start + at_once]
-        columns = [together([upload.delta[k] for upload in some]) for k in first.delta]
-        columns += [together([upload.buffers[k] for upload in some]).to(unit.dtype) for k in first.buffers]
+        columns = [stack_rows([upload.delta[k] for upload in some]) for k in first.delta]
+        columns += [stack_rows([upload.buffers[k] for upload in some]).to(unit.dtype) for k in first.buffers]
         flat = [column.reshape(len(some), -1) for column in columns]
         for row in torch.cat([*flat, torch.ones_like(own)], 1).mul_(own).unbind():
             total = row if total is None else total.add_(row)

@@ -3,7 +3,7 @@
 import hashlib
 import random
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 from typing import Any, cast
 
@@ -70,6 +70,11 @@ def _seed_words(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
     factor = 0x8B51F9DD
     words = np.stack([hashed(pool[place % 4], 0x58F38DED) for place in range(8)], 1).astype(np.uint64)
     return np.ascontiguousarray(words[:, ::2] | words[:, 1::2] << np.uint64(32))
+
+
+def torch_streams_held() -> AbstractContextManager[bool]:
+    """Keep other threads from drawing from torch's own streams, for code that saves and restores them itself."""
+    return _torch_streams
 
 
 @contextmanager

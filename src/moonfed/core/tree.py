@@ -18,7 +18,6 @@ parts_of: Callable[[Tensor, list[int]], tuple[Tensor, ...]] = torch.split  # pyr
 numbers: Callable[[Tensor], list[Any]] = Tensor.tolist  # pyright: ignore
 foreach_norm: Callable[..., tuple[Tensor, ...]] = torch._foreach_norm  # pyright: ignore
 foreach_add: Callable[..., tuple[Tensor, ...]] = torch._foreach_add  # pyright: ignore
-foreach_sub: Callable[..., tuple[Tensor, ...]] = torch._foreach_sub  # pyright: ignore
 base_of: Callable[[Tensor], Tensor | None] = attrgetter("_base")  # of which a tensor is a view; None if of none
 foreach_mul: Callable[..., tuple[Tensor, ...]] = torch._foreach_mul  # pyright: ignore
 
@@ -55,25 +54,25 @@ def fill_tree(tree: T, tensors: Iterable[Tensor]) -> T:
     return tree_map(lambda _: next(remaining), tree)
 
 
-def unstacked(tree: T, count: int) -> list[T]:
+def rows_of(tree: T, count: int) -> list[T]:
     """Take a tree whose tensors have a first axis of a length in common apart: one tree of rows for each place."""
     whole: Any = tree
     if isinstance(whole, Tensor):
         return list(whole.unbind())  # type: ignore[arg-type]
     parts: list[Any] = list(whole.values() if isinstance(whole, dict) else whole)  # pyright: ignore
-    rows = list(zip(*(unstacked(part, count) for part in parts), strict=True)) if parts else [()] * count
+    rows = list(zip(*(rows_of(part, count) for part in parts), strict=True)) if parts else [()] * count
     if isinstance(whole, dict):
         return [dict(zip(whole, row, strict=True)) for row in rows]  # pyright: ignore
     return [type(whole)(*row) if hasattr(whole, "_fields") else type(whole)(row) for row in rows]
 
 
-def wholes(tensors: Iterable[Tensor]) -> list[Tensor]:
+def bases_of(tensors: Iterable[Tensor]) -> list[Tensor]:
     """List the tensors of which these are parts, each once; what holds for all of their numbers holds for these."""
     found = [tensor if (whole := base_of(tensor)) is None else whole for tensor in tensors]
     return list({id(whole): whole for whole in found}.values())
 
 
-def together(tensors: Sequence[Tensor]) -> Tensor:
+def stack_rows(tensors: Sequence[Tensor]) -> Tensor:
     """Stack tensors of one shape; if they are rows of one tensor already, one after the other, nothing is copied."""
     first, whole, count = tensors[0], base_of(tensors[0]), len(tensors)
     if whole is not None and count > 1:
@@ -82,7 +81,7 @@ def together(tensors: Sequence[Tensor]) -> Tensor:
         in_order = step > 0 and others == list(range(begin + step, begin + count * step, step))
         if (
             in_order
-            and len(set(map(Tensor.stride, tensors))) == 1
+            and len({(tensor.shape, tensor.stride()) for tensor in tensors}) == 1
             and all(map(is_, map(base_of, tensors), repeat(whole)))
         ):
             return first.as_strided((count, *first.shape), (step, *first.stride()))

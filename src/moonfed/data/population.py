@@ -13,6 +13,7 @@ from moonfed.core.types import PartyInfo
 from moonfed.data.partition import Rows
 
 REMEMBERED_BYTES, MIN_REMEMBERED = 1 << 25, 64  # rows and class counts of parties that need not be made again
+INFO_BYTES, COUNT_BYTES = 256, 64  # of what Python keeps of a party, and of each of its class counts
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -67,7 +68,9 @@ class PartyInfos(ByParty[PartyInfo]):
 
     def __init__(self, rows: PartyRows) -> None:
         self.rows = rows
-        self._remembered = lru_cache(max(MIN_REMEMBERED, REMEMBERED_BYTES // (8 * rows.classes)))(rows.info)
+        self._remembered = lru_cache(
+            max(MIN_REMEMBERED, REMEMBERED_BYTES // (INFO_BYTES + COUNT_BYTES * rows.classes))
+        )(rows.info)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from moonfed.core.private_tensors import PRIVATE, private_part, public_part, with_private
 from moonfed.core.rules import LocalRule
-from moonfed.core.tree import base_of, fill_tree, leaves, together, union, unstacked
+from moonfed.core.tree import base_of, fill_tree, leaves, rows_of, stack_rows, union
 from moonfed.core.types import (
     InitModel,
     Optim,
@@ -116,10 +116,11 @@ def conclude(
             memory = memory | {PRIVATE: private_part(end.model, job.private)}
         uploads.append(Upload(delta, model.buffers, slots, steps, effective, job.lr))
         memories.append(memory)
-    return list(map(JobResult, uploads, _apart(memories, ends), losses, gammas))
+    results = zip(uploads, _with_own_storage(memories, ends), losses, gammas, strict=True)
+    return [JobResult(*result) for result in results]
 
 
-def _apart(memories: list[Slots], ends: Sequence[Carry]) -> list[Slots]:
+def _with_own_storage(memories: list[Slots], ends: Sequence[Carry]) -> list[Slots]:
     """Copy what parties remember of their last steps: one row would keep those of all parties in memory."""
     remembered = [leaf for memory in memories for leaf in leaves(memory) if base_of(leaf) is not None]
     shared = {id(base_of(leaf)) for end in ends for leaf in leaves(end)} if remembered else set[int]()
@@ -136,9 +137,9 @@ def _updates(trained: Sequence[Tensors], received: Sequence[Tensors]) -> list[Te
     for k in trained[0]:
         before = [weights[k] for weights in received]
         shared = all(other is before[0] for other in before)
-        after = together([weights[k] for weights in trained])
-        updates[k] = after - (before[0] if shared else together(before))
-    return unstacked(updates, len(trained))
+        after = stack_rows([weights[k] for weights in trained])
+        updates[k] = after - (before[0] if shared else stack_rows(before))
+    return rows_of(updates, len(trained))
 
 
 def effective_steps_of(steps: int, momentum: float) -> float:

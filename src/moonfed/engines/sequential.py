@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from moonfed.core.seeds import torch_aside
 from moonfed.core.types import Outputs, Tensors
-from moonfed.data.augment import gather
+from moonfed.data.augment import gather, sample_inputs
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import EngineOptions, Job, JobResult, Nets
@@ -28,7 +28,7 @@ class Sequential:
 
     def __init__(self, nets: Nets, data: Dataset, options: EngineOptions) -> None:
         self.gpu = is_gpu(data.inputs.device)
-        self.nets = with_precision(nets, options.precision) if self.gpu else nets
+        self.nets = with_precision(nets, options.precision, sample_inputs(data)) if self.gpu else nets
         self.data, self.precision = data, options.precision
 
     def run_cohort(self, jobs: Sequence[Job]) -> list[JobResult]:

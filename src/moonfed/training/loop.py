@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 
-from moonfed.core.tree import finite, leaves, nbytes, wholes
+from moonfed.core.tree import bases_of, finite, leaves, nbytes
 from moonfed.engines import JobResult
 from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
@@ -138,7 +138,7 @@ def _non_finite(trial: Trial, results: Mapping[int, JobResult], means: Mapping[s
     means are those of the losses: all parties are checked at once, and one by one only if that fails.
     """
     uploaded = leaves([result.upload.tensors for result in results.values()])
-    if math.isfinite(sum(means.values())) and finite(wholes(uploaded)):
+    if math.isfinite(sum(means.values())) and finite(bases_of(uploaded)):
         return None
     where = f"in round {trial.round + 1}"
     for party, result in results.items():

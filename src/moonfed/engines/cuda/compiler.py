@@ -17,6 +17,7 @@ import torch
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 
+from moonfed.core.seeds import torch_streams_held
 from moonfed.core.tree import leaves, tree_map
 from moonfed.engines.stacked.graph_cache import first_line, trace
 from moonfed.engines.stacked.stack_spec import StackSpec
@@ -28,7 +29,8 @@ StackFunction = Callable[..., None]
 Compiled = Callable[[Any], None]
 """Takes the trees as a tuple."""
 
-MAX_SECONDS_TO_STOP = 30.0  # it waits for one kernel at most
+MAX_SECONDS_TO_STOP = 30.0  # at the end of the process, for what is being compiled
+NO_MEMORY = "training stays uncompiled: there is no memory left to compile beside it"
 SWITCH_INTERVAL = 2e-4  # seconds until a waiting thread gets the interpreter; Python's own 5e-3 hold up every step
 
 
@@ -38,7 +40,7 @@ def compile_function(function: StackFunction, spec: StackSpec, trees: Any) -> Co
     inductor, shape_environment = _import_compiler()
     # Without a shape environment the compiler would not look into its cache on the disk.
     shapes = FakeTensorMode(shape_env=shape_environment(), static_shapes=True)
-    with torch.no_grad(), tracing(TracingContext(shapes)):
+    with torch.no_grad(), tracing(TracingContext(shapes)), torch_streams_held():
         compiled: Any = inductor.compile(graph, leaves(trees))
 
     def run(trees: Any) -> None:
@@ -89,7 +91,7 @@ class Compilation:
                     self.compiled[name] = compiled
             torch.cuda.synchronize(self.device)
         except torch.OutOfMemoryError:
-            logger.info("training stays uncompiled: there is no memory left to compile beside it")
+            logger.info(NO_MEMORY)
         finally:
             self.work = {}
             self.done.set()
@@ -120,7 +122,8 @@ class CompilerThread(threading.Thread):
             try:
                 compilation.run()
             except Exception as error:  # it must not end the thread, whatever it is
-                logger.info("training stays uncompiled: %s: %s", type(error).__name__, first_line(error, 200))
+                logger.warning("training stays uncompiled: %s: %s", type(error).__name__, first_line(error, 200))
+                logger.debug("compilation", exc_info=True)
             sys.setswitchinterval(before)
 
     def stop(self) -> None:

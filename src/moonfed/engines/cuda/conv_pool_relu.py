@@ -86,6 +86,8 @@ class Layer(NamedTuple):
         if not (self.pad < self.kernel <= MAX_KERNEL and min(self.height, self.width) + 2 * self.pad > self.kernel):
             return False
         small = self.wide * self.kernel**2 <= MAX_PATCH_VALUES and self.out <= MAX_OUT_CHANNELS
+        values = self.batch * max(self.wide * self.height * self.width, self.out * self.pooled[0] * self.pooled[1])
+        small = small and values < 2**31  # of a lane: places are 32-bit numbers
         return small and max(self.shared_bytes()) <= MAX_SHARED_BYTES and self.blocks("GRAD_OUT_PER_THREAD") <= 32
 
     def shared_bytes(self) -> tuple[int, int, int]:
@@ -176,6 +178,7 @@ def weight_gradient_cuda(x: Tensor, w: Tensor, grad: Tensor, winner: Tensor, pad
     warps = layer.blocks("GRAD_OUT_PER_THREAD")
     wanted = -(-WARPS_WANTED // (lanes * layer.wide * warps * layer.image_tiles))
     count = layer.image_tiles * max(1, min(wanted, layer.pooled[0] // 2))
+    assert x.data_ptr() % 16 == 0, "four images are read at once"
     numbers = layer.out * (layer.wide * layer.kernel**2 + 1)
     parts = w.new_empty(lanes, count, numbers)
     grad_w, grad_b = w.new_empty(w.shape), w.new_empty(w.shape[:2])

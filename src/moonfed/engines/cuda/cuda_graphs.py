@@ -12,7 +12,7 @@ from moonfed.core.tree import tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.batches import BatchPlan
 from moonfed.engines.base import EngineOptions
-from moonfed.engines.cuda.compiler import Compilation, Compiled, StackFunction, try_compile
+from moonfed.engines.cuda.compiler import NO_MEMORY, Compilation, Compiled, StackFunction, try_compile
 from moonfed.engines.stacked.anchors import Anchors
 from moonfed.engines.stacked.graph_cache import first_line
 from moonfed.engines.stacked.lanes import LaneState, Stack, copied, copy_into, gather_batches, inverse
@@ -49,19 +49,22 @@ class CudaGraphStack(Stack):
             self._compile_meanwhile()
         if self.compilation is not None and self.compilation.done.is_set():
             self.compiled, self.compilation = self.compilation.compiled, None
-            self.gather_graph = self.step_graph = None
-            logger.info("%d lanes are compiled: from now on rounds are faster", self.width)
+            if "gather" in self.compiled:
+                self.gather_graph = None
+            if "step" in self.compiled:
+                self.step_graph = None
+                logger.info("%d lanes are compiled: from now on rounds are faster", self.width)
 
     def gather_chunk(self, plan: BatchPlan, index: Tensor, busy: int) -> None:
         """Gather and augment the next chunk, with its anchor outputs."""
         copy_into(self.plan, plan)
-        if self.gather_graph is None:
+        if self.batches is None:
             self.batches = gather_batches(self.spec, self.lanes.anchors, self.plan, self.tables is None)
             if self.tables is not None:
                 self.batches = self.batches._replace(anchors=tree_map(torch.clone, self.tables.lookup(index)))
+        if self.gather_graph is None:
             self.gather_graph = self._capture("gather", _gather, self._gather_trees())
         self.gather_graph.replay()
-        assert self.batches is not None
         if self.tables is not None:
             copy_into(self.batches.anchors, self.tables.lookup(index))
         self.position.zero_()
@@ -94,7 +97,10 @@ class CudaGraphStack(Stack):
         self.compile = False
         logger.info("%d lanes are compiled while training goes on", self.width)
         work = {"gather": (_gather, self._gather_trees()), "step": (_step, self._step_trees())}
-        self.compilation = Compilation(self.spec, work, self.position.device)
+        try:
+            self.compilation = Compilation(self.spec, work, self.position.device)
+        except torch.OutOfMemoryError:
+            logger.info(NO_MEMORY)
 
     def _capture(self, name: str, function: StackFunction, trees: Any) -> torch.cuda.CUDAGraph:
         """Capture a function that reads and writes only these trees, compiled if that is possible or done."""
@@ -102,9 +108,15 @@ class CudaGraphStack(Stack):
             logger.info("compiling the %s of %d lanes; this takes up to a minute, once per machine", name, self.width)
             if compiled := try_compile(name, function, self.spec, trees):
                 self.compiled[name] = compiled
-        run = self.compiled.get(name)
+        if run := self.compiled.pop(name, None):
+            try:
+                return self._record(partial(run, trees))
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                logger.info("the %s runs uncompiled: its code cannot be captured: %s", name, first_line(error))
         try:
-            return self._record(partial(run, trees) if run else partial(function, self.spec, *trees))
+            return self._record(partial(function, self.spec, *trees))
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # CUDA's errors of a capture; a bug in Python has another class

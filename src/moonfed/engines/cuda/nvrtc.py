@@ -105,7 +105,7 @@ def _driver() -> Any:
 def _nvrtc() -> Any:
     """Find NVRTC: torch has loaded it, or it is among the packages that torch requires."""
     major = str(torch.version.cuda).partition(".")[0]
-    folders = [Path(folder) / "nvidia" for folder in sys.path]
+    folders = [Path(folder) / "nvidia" for folder in sys.path if folder]
     found = [str(path) for folder in folders for path in sorted(folder.glob(f"**/libnvrtc.so.{major}*"))]
     for name in (f"libnvrtc.so.{major}", *found, "libnvrtc.so"):
         try:

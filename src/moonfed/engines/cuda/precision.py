@@ -36,24 +36,40 @@ def numeric_precision(precision: str) -> Generator[None]:
         matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
 
 
-def with_precision(nets: Nets, precision: str) -> Nets:
+def with_precision(nets: Nets, precision: str, sample: Tensor) -> Nets:
     """Return the networks as an engine of a precision uses them; the given ones are not changed."""
     if precision == "fp32":
         return nets
-    training, inference = (_for_tensor_cores(net, precision == "fp16") for net in (nets.training, nets.inference))
-    return nets._replace(training=training, inference=inference)
+    inner = _bears_channels_last(nets.inference, sample)
+    networks = (_for_tensor_cores(net, precision == "fp16", inner) for net in (nets.training, nets.inference))
+    return nets._replace(**dict(zip(("training", "inference"), networks, strict=True)))
 
 
-def _for_tensor_cores(net: nn.Module, fp16: bool) -> nn.Module:
-    """Copy a network; its convolutions, on weights that stay in 32 bits, have the layout that tensor cores read."""
+@torch.no_grad()
+def _bears_channels_last(net: nn.Module, sample: Tensor) -> bool:
+    """Try a network on rows with channels innermost: one that calls view on them may refuse."""
+    if sample.dim() != 4:
+        return False
+    try:
+        net(sample.contiguous(memory_format=torch.channels_last))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _for_tensor_cores(net: nn.Module, fp16: bool, channels_last: bool) -> nn.Module:
+    """Copy a network; its convolutions, on weights that stay in 32 bits, have the layout that tensor cores read.
+
+    The copy is of a class of its own: a function as its forward would, in a copy of the copy, still run this one.
+    """
     net = copy.deepcopy(net)
-    forward = net.forward
+    kind = type(net)
 
-    def with_own_convolutions(x: Tensor) -> Any:
+    def forward(self: nn.Module, x: Tensor) -> Any:
         with TensorCoreConvolutions(fp16):
-            return forward(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
+            return kind.forward(self, x.contiguous(memory_format=torch.channels_last) if channels_last else x)
 
-    net.forward = with_own_convolutions
+    net.__class__ = type(kind.__name__, (kind,), {"forward": forward})
     return net
 
 

@@ -19,6 +19,7 @@ Anchors = dict[str, Snapshot]
 AnchorOutputs = dict[str, Outputs]
 
 MAX_PIECE_ROWS = 512  # rows of a party that form one lane of a forward pass over all of its rows
+PIECE_ROWS_STEP = 64  # their number is a multiple of it, since kernels are compiled for one
 MAX_ANCHOR_VALUES = 2**30  # values in the widest layer of a forward pass: cuDNN's BatchNorm refuses 2**31 and more
 
 
@@ -60,7 +61,7 @@ def even_length(rows: int, limit: int) -> int:
 def piece_sizes(rows: int, limit: int, widest: int, weights: int) -> tuple[int, int]:
     """Choose the rows per piece and the pieces at once, so that neither layers nor weights exceed a limit."""
     max_rows = max(16, limit // widest)
-    length = min(MAX_PIECE_ROWS, max_rows, rows)
+    length = min(MAX_PIECE_ROWS, max_rows, -(-rows // PIECE_ROWS_STEP) * PIECE_ROWS_STEP)
     return length, max(1, min(max_rows // length, limit // max(1, weights)))
 
 

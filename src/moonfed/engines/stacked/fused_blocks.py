@@ -68,22 +68,35 @@ def block_at(modules: Sequence[nn.Module]) -> Block | None:
     conv = modules[0]
     if not isinstance(conv, nn.Conv2d) or not _is_plain(conv):
         return None
-    parts = [(at, module) for at, module in enumerate(modules) if at and not isinstance(module, nn.Identity)][:2]
+    parts = [(at, module) for at, module in enumerate(modules) if at and not _is_just(module, nn.Identity)][:2]
     pools = [module for _, module in parts if isinstance(module, nn.MaxPool2d) and _is_two_by_two(module)]
-    if len(parts) < 2 or len(pools) != 1 or not any(isinstance(module, nn.ReLU) for _, module in parts):
+    relus = [module for _, module in parts if _is_just(module, nn.ReLU)]
+    if len(pools) != 1 or len(relus) != 1:
         return None
-    return Block(conv, parts[1][0] + 1)
+    block = Block(conv, parts[1][0] + 1)
+    return None if any(_has_hooks(module) for module in modules[: block.modules]) else block
+
+
+def _is_just(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a module is of a class, and not of one derived from it, which may do something else."""
+    return type(module) is kind
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return "forward" in vars(module) or any(getattr(module, name) for name in names)
 
 
 def _is_plain(conv: nn.Conv2d) -> bool:
     alone = conv.stride == conv.dilation == (1, 1) and conv.groups == 1 and conv.padding_mode == "zeros"
-    square = conv.kernel_size[0] == conv.kernel_size[1]
-    return alone and square and not isinstance(conv.padding, str) and len(set(pair(conv.padding))) == 1
+    square = conv.kernel_size[0] == conv.kernel_size[1] and not isinstance(conv.padding, str)
+    return _is_just(conv, nn.Conv2d) and alone and square and len(set(pair(conv.padding))) == 1
 
 
 def _is_two_by_two(pool: nn.MaxPool2d) -> bool:
-    plain = not pool.ceil_mode and not pool.return_indices and pair(pool.padding) == (0, 0)
-    return plain and pair(pool.kernel_size) == pair(pool.stride) == (2, 2) and pair(pool.dilation) == (1, 1)
+    plain = _is_just(pool, nn.MaxPool2d) and not pool.ceil_mode and not pool.return_indices
+    sizes = pair(pool.kernel_size) == pair(pool.stride) == (2, 2)
+    return plain and sizes and pair(pool.padding) == (0, 0) and pair(pool.dilation) == (1, 1)
 
 
 def _run_block(conv: nn.Conv2d, x: Tensor) -> Tensor | None:
@@ -93,16 +106,16 @@ def _run_block(conv: nn.Conv2d, x: Tensor) -> Tensor | None:
         return None
     pad = pair(conv.padding)[0]
     layer = Layer(w.shape[1], w.shape[0], x.shape[2], x.shape[3], w.shape[2], pad, len(x))
-    if not layer.fits() or (x.is_cuda and not _compiles(layer, x.device)):
+    if not layer.fits() or (x.is_cuda and not _compiles(layer, torch.is_grad_enabled(), x.device)):
         return None
     return lane_op(partial(_one, pad), partial(_lanes, pad), x, w, b)
 
 
 @cache
-def _compiles(layer: Layer, device: torch.device) -> bool:
+def _compiles(layer: Layer, gradients: bool, device: torch.device) -> bool:
     """Compile a block's kernels; where that is impossible, torch's own operations do the same."""
     try:
-        compiled_for(layer, False, device)
+        compiled_for(layer, gradients, device)
     except (RuntimeError, OSError) as error:
         logger.info("convolutions run by torch's own operations: %s", str(error).splitlines()[0][:160])
         return False

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from moonfed.core.tree import parts_of, together, tree_map, unstacked
+from moonfed.core.tree import parts_of, rows_of, stack_rows, tree_map
 from moonfed.core.types import Tensors
 from moonfed.data.augment import gather
 from moonfed.data.batches import BatchPlan
@@ -163,7 +163,7 @@ class Stack:
                 return leaf[first:last].clone(memory_format=torch.contiguous_format)
             return torch.stack([leaf[lane] for lane in lanes]).contiguous()
 
-        return unstacked(tree_map(read, carry), len(lanes))
+        return rows_of(tree_map(read, carry), len(lanes))
 
     def chunk_losses(self) -> Tensors:
         """Return the losses of the chunk's steps: [lane, step] by part."""
@@ -228,7 +228,7 @@ def fill_lanes(into: LaneState, states: Mapping[int, LaneState]) -> None:
         if all(other is first for other in values):
             tree_map(lambda lane, value: lane[some].copy_(value), all_lanes, first)
         elif isinstance(first, Tensor):
-            all_lanes[some].copy_(together(values))
+            all_lanes[some].copy_(stack_rows(values))
         else:
             for name in all_lanes if isinstance(all_lanes, dict) else range(len(all_lanes)):  # pyright: ignore
                 fill(all_lanes[name], [value[name] for value in values])
@@ -263,11 +263,11 @@ def _losses_by_job(losses: list[Tensors], schedule: Schedule, jobs: int) -> Iter
     pieces: list[list[Tensors]] = [[] for _ in range(jobs)]
     for job, lane, lane_step, _, steps in sorted(schedule.assignments, key=lambda a: a.job_step):
         own = chunks[lane_step // schedule.chunk : -(-(lane_step + steps) // schedule.chunk)]
-        pieces[job].append({k: _joined([chunk[k][lane] for chunk in own])[:steps] for k in chunks[0]})
-    yield from ({k: _joined([piece[k] for piece in own]) for k in chunks[0]} for own in pieces)
+        pieces[job].append({k: _concatenate([chunk[k][lane] for chunk in own])[:steps] for k in chunks[0]})
+    yield from ({k: _concatenate([piece[k] for piece in own]) for k in chunks[0]} for own in pieces)
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def _concatenate(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -276,5 +276,5 @@ def _copy_to_cpu(losses: list[Tensors]) -> list[Tensors]:
     flat = [part.reshape(-1) for chunk in losses for part in chunk.values()]
     if len({part.dtype for part in flat}) > 1:
         return tree_map(Tensor.cpu, losses)
-    split = iter(parts_of(_joined(flat).cpu(), [part.numel() for part in flat]))
+    split = iter(parts_of(_concatenate(flat).cpu(), [part.numel() for part in flat]))
     return [{k: next(split).view(part.shape) for k, part in chunk.items()} for chunk in losses]

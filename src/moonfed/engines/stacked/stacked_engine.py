@@ -14,6 +14,7 @@ from moonfed.core.errors import RunFailed
 from moonfed.core.rules import LocalRule
 from moonfed.core.seeds import torch_aside
 from moonfed.core.types import Slots, Snapshot, Tensors
+from moonfed.data.augment import sample_inputs
 from moonfed.data.batches import BatchPlan
 from moonfed.data.dataset import Dataset
 from moonfed.engines.base import EngineOptions, Job, JobResult, Nets
@@ -52,7 +53,7 @@ class Stacked:
     def __init__(self, nets: Nets, data: Dataset, options: EngineOptions) -> None:
         self.data, self.options, self.device = data, options, data.inputs.device
         self.gpu = is_gpu(self.device)
-        self.nets = with_precision(nets, options.precision) if self.gpu else nets
+        self.nets = with_precision(nets, options.precision, sample_inputs(data)) if self.gpu else nets
         self.stacked_nets = fuse_blocks(nets) if self.gpu else nets  # their operations bring their own precision
         self.lane_limit = options.lanes or NO_LIMIT  # halved when memory runs out
         self.stacks: dict[Hashable, CudaGraphStack] = {}  # of earlier rounds
