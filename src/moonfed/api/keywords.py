@@ -57,6 +57,7 @@ class Settings(TypedDict, total=False):
     straggler_work: str
     stragglers_keep: bool
     engine: Literal["auto", "sequential", "stacked"]
+    slices: int
     device: str
     threads: int
     precision: Literal["auto", "fp32", "tf32", "fp16"]

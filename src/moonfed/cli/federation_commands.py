@@ -22,7 +22,8 @@ site = Commands(help="A site's side of a federation: moonfed site init, join.")
 SECTIONS, WAITING = ("algorithm", "data", "model", "train", "cohort", "run"), "federation"
 # Sites are the parties, and each trains alone; the coordinator has no training rows to set aside.
 ELSEWHERE = (
-    *("data_parties", "data_population", "data_rows_per_party", "run_engine", "run_lanes", "run_compile"),
+    *("data_parties", "data_population", "data_rows_per_party", "run_engine", "run_slices"),
+    *("run_lanes", "run_compile"),
     "run_checkpoint_every",  # a site remembers two rounds
     *("data_monitor", "train_patience", "train_calibrate"),
 )

@@ -56,6 +56,7 @@ class EngineOptions:
     lanes: int = 0  # maximum number; 0: as many as pay off
     compile: bool = False  # on a GPU; training goes on meanwhile
     wait_for_compiler: bool = False  # before the first step: to measure, and to test
+    slices: int = 1  # of a cohort, each trained by itself
 
 
 class Nets(NamedTuple):

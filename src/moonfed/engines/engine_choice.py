@@ -17,6 +17,7 @@ from moonfed.engines.cpu_workers import CpuWorkers
 from moonfed.engines.devices import is_gpu
 from moonfed.engines.dropout import CounterDropout
 from moonfed.engines.sequential import Sequential
+from moonfed.engines.slices import Sliced
 from moonfed.engines.stacked.stacked_engine import Stacked
 from moonfed.models import frozen_parts
 
@@ -44,7 +45,8 @@ def pick_engine(name: str, nets: Nets, data: Dataset, options: EngineOptions) ->
     if name == "auto":
         name = "sequential" if on_cpu and len(data.labels) < MIN_STACKED_BATCHES * data.batch else "stacked"
     engine = ENGINES[name](nets, data, options)
-    return CpuWorkers(engine) if on_cpu and not large else engine
+    engine = CpuWorkers(engine) if on_cpu and not large else engine
+    return Sliced(engine, options.slices) if options.slices > 1 else engine
 
 
 def nets_of(model: nn.Module, data: Dataset) -> Nets:

@@ -278,4 +278,4 @@ def _hint(name: str, before: Any, config: Config) -> str:
         return f" (--lr-schedule {config.train.lr_schedule} depends on the number of rounds)"
     if name == "precision" and before == "bf16":
         return " (removed since; resume it with the version that started it)"
-    return f" (--precision {before} resumes it)" if name == "precision" else ""
+    return f" (--{name} {before} resumes it)" if name in ("precision", "slices") else ""

@@ -70,11 +70,11 @@ class Config(Section):
 
 SECTIONS: dict[str, type[BaseModel]] = {name: field.annotation for name, field in Config.model_fields.items()}  # type: ignore[misc]
 
-# What may change when a run is continued: how long it runs and how it is carried out, never what it computes. The
-# precision is no such thing: it is part of what is computed.
+# What may change when a run is continued: how long it runs and how it is carried out, never what it computes. Precision
+# and slices are no such things: they are part of what is computed.
 FREE = {
     "train": {"rounds"},
-    "run": set(RunSettings.model_fields) - {"seed", "precision"},
+    "run": set(RunSettings.model_fields) - {"seed", "precision", "slices"},
 }
 
 # Settings that are younger than a run, each with the value that changes nothing: runs without them keep their identity.
@@ -84,6 +84,7 @@ NEWER: dict[str, dict[str, Any]] = {
         **{"max_grad_norm": 0.0, "optimizer": "sgd", "lr_schedule": "constant", "lr_decay": 1.0},
         **{"patience": 0, "calibrate": False},
     },
+    "run": {"slices": 1},
 }
 
 
@@ -121,7 +122,8 @@ def make_config(values: Mapping[str, Any]) -> Config:
     check_population(data, preset)
     make_algorithm(settings.name, settings.server, options)  # refuses rules that do not fit each other
     algorithm = AlgorithmSettings(name=settings.name, server=settings.server, **options)
-    return config.model_copy(update={"algorithm": algorithm, "train": train, "data": data})
+    run = config.run.model_copy(update={"slices": config.run.slices or 1})
+    return config.model_copy(update={"algorithm": algorithm, "train": train, "data": data, "run": run})
 
 
 def _split_name(algorithm: AlgorithmSettings) -> AlgorithmSettings:

@@ -240,6 +240,9 @@ class RunSettings(Section):
         description="sequential: one party after the other; stacked: parties vectorised; auto: stacked, except for "
         "large networks and, on a CPU, small data sets",
     )
+    slices: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="parts of a cohort that are trained apart, with equal results by any engine (default: 1)"
+    )
     device: Annotated[str, Field(pattern=DEVICE_PATTERN)] = Field("auto", description=DEVICE_HELP)
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU cores to use; 0: all of them")
     precision: Literal["auto", "fp32", "tf32", "fp16"] = Field(

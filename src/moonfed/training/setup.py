@@ -49,7 +49,8 @@ def set_up(
     steps = len(resolved) * first.train.rounds * first.train.epochs * rows // first.train.batch
     compile = run.compile and first.cohort.fraction * steps >= MIN_STEPS_TO_COMPILE
     precision = first.run.precision if run.precision == "auto" else run.precision
-    engine = pick_engine(run.engine, nets, data, EngineOptions(precision, run.lanes, compile))
+    options = EngineOptions(precision, run.lanes, compile, slices=run.slices or 1)
+    engine = pick_engine(run.engine, nets, data, options)
 
     context = RunContext(data, nets, engine, custom, frozen)
     names = labels or [""] * len(resolved)
