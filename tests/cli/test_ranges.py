@@ -65,6 +65,7 @@ OUT_OF_RANGE = {
     "head_lr": ("0", "-0.1", "1e+39"),
     "head_momentum": ("-0.1", "1"),
     "lanes": ("-1", "100001"),
+    "slices": ("0", "10001"),
     "validation": ("-0.1", "1"),
     "holdout": ("0", "-0.1", "1"),
     "holdout_seed": ("-1", str(2**32)),

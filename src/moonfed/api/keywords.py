@@ -56,7 +56,7 @@ class Settings(TypedDict, total=False):
     stragglers: float
     straggler_work: str
     stragglers_keep: bool
-    engine: Literal["auto", "sequential", "stacked"]
+    engine: Literal["auto", "sequential", "stacked", "ray"]
     slices: int
     device: str
     threads: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -67,6 +67,15 @@ class Nets(NamedTuple):
     uses_dropout: bool  # drawn from the counter of engines/dropout.py
     uses_torch_rng: bool  # whether it draws from torch's generator, which lanes cannot share
     widest: int  # values that its widest layer outputs per row
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """What an engine can do beside that starts processes which outlast a cohort."""
+
+    def close(self) -> None:
+        """End the processes; the next cohort starts them again."""
+        ...
 
 
 class Engine(Protocol):

@@ -38,6 +38,10 @@ def pick_engine(name: str, nets: Nets, data: Dataset, options: EngineOptions) ->
     if options.precision != "fp32" and not is_gpu(data.inputs.device):
         logger.warning("precision %s needs a GPU; using fp32", options.precision)
         options = replace(options, precision="fp32")
+    if name == "ray":
+        from moonfed.engines.ray import RayEngine  # its workers pick their engine here
+
+        return RayEngine(nets, data, options)
     large = sum(p.numel() for p in nets.training.parameters()) > MAX_STACKED_WEIGHTS
     if name == "auto" and large and not options.lanes:
         options = replace(options, lanes=1)

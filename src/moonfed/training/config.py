@@ -18,6 +18,7 @@ from moonfed.training.optimizer_settings import settle_optimizer
 from moonfed.training.population_settings import check_population, with_population
 from moonfed.training.registry import check_name, check_options, chosen_server, make_algorithm, ordered_parts, preset_of
 from moonfed.training.settings import (
+    DEFAULT_RAY_SLICES,
     DEFAULT_ROWS_PER_PARTY,
     AlgorithmSettings,
     CohortSettings,
@@ -122,7 +123,8 @@ def make_config(values: Mapping[str, Any]) -> Config:
     check_population(data, preset)
     make_algorithm(settings.name, settings.server, options)  # refuses rules that do not fit each other
     algorithm = AlgorithmSettings(name=settings.name, server=settings.server, **options)
-    run = config.run.model_copy(update={"slices": config.run.slices or 1})
+    slices = DEFAULT_RAY_SLICES if config.run.engine == "ray" else 1
+    run = config.run.model_copy(update={"slices": config.run.slices or slices})
     return config.model_copy(update={"algorithm": algorithm, "train": train, "data": data, "run": run})
 
 

@@ -2,15 +2,16 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
 
 from moonfed.core.tree import bases_of, finite, leaves, nbytes
-from moonfed.engines import JobResult
+from moonfed.engines import Closing, Engine, JobResult
 from moonfed.training.callbacks import Callback
 from moonfed.training.cohort import Cohort
 from moonfed.training.early_stopping import better
@@ -35,7 +36,7 @@ def run_rounds(
     others continue.
     """
     current = list(trials)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, _closing(context.engine):
         runner = runner or LocalRunner(context, pool)
         while places := _next_places(current):
             began = time.perf_counter()
@@ -55,6 +56,16 @@ def run_rounds(
             if any(answer is True for answer in answers):
                 break
     return current
+
+
+@contextmanager
+def _closing(engine: Engine) -> Generator[None]:
+    """End the processes that an engine has started, also after Ctrl-C."""
+    try:
+        yield
+    finally:
+        if isinstance(engine, Closing):
+            engine.close()
 
 
 def _next_places(trials: Sequence[Trial]) -> list[int]:

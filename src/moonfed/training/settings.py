@@ -31,6 +31,7 @@ Positive = Annotated[float, Field(gt=0, le=MAX_NUMBER)]
 NonNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 DEFAULT_MONITOR = 0.1
 DEFAULT_ROWS_PER_PARTY = 64
+DEFAULT_RAY_SLICES = 2
 DEFAULT_EPOCHS, DEFAULT_WEIGHT_DECAY, DEFAULT_LR_SCHEDULE = 10, 1e-5, "constant"  # but of a user's table: data_defaults
 
 
@@ -235,13 +236,15 @@ class RunSettings(Section):
     """What decides how a run is carried out."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="seed of the trial")
-    engine: Literal["auto", "sequential", "stacked"] = Field(
+    engine: Literal["auto", "sequential", "stacked", "ray"] = Field(
         "auto",
         description="sequential: one party after the other; stacked: parties vectorised; auto: stacked, except for "
-        "large networks and, on a CPU, small data sets",
+        "large networks and, on a CPU, small data sets; ray: as auto, in processes of Ray that train a slice each",
     )
     slices: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        None, description="parts of a cohort that are trained apart, with equal results by any engine (default: 1)"
+        None,
+        description="slices of a cohort that are trained apart; part of what is computed, whatever trains them "
+        f"(default: {DEFAULT_RAY_SLICES} with --engine ray, else 1)",
     )
     device: Annotated[str, Field(pattern=DEVICE_PATTERN)] = Field("auto", description=DEVICE_HELP)
     threads: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="CPU cores to use; 0: all of them")
