@@ -48,7 +48,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z]")
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a value out of range": ({"lr": -1}, "lr needs a value > 0.0, got -1"),
     "another kind of value": ({"lr": "x"}, "lr needs a number, got 'x'"),
-    "a value that is not listed": ({"engine": "x"}, 'no engine "x"; known: auto, sequential, stacked'),
+    "a value that is not listed": ({"engine": "x"}, 'no engine "x"; known: auto, ray, sequential, stacked'),
     "a seed out of range": ({"seeds": -1}, "seeds needs a value >= 0, got -1"),
     "a setting of the algorithm": ({"mu": 2}, "mu is a setting of the algorithm; use algorithm=moonfed.moon.mu=2."),
     "the flag's word for the encoder": ({"model": "cnn"}, "no setting model; use encoder='cnn'"),

@@ -37,6 +37,7 @@ from moonfed.engines.engine_choice import pick_engine
 from moonfed.engines.slices import cut_slices
 from moonfed.engines.stacked.graph_cache import first_line
 from moonfed.engines.worker_codec import decode_results, encode_results
+from moonfed.models.custom import user_modules
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise Ray warns of what it will do to workers without a GPU
 }
+CHANGED = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "PYTHONPATH")  # in the environment as well, while Ray runs
 NO_STATE = State(Snapshot({}, {}), {}, {})
 
 
@@ -146,6 +148,8 @@ class RayEngine:
             start_ray(self.processes)
         ray = import_module("ray")
         if self.given is None:
+            for module in user_modules():
+                ray.cloudpickle.register_pickle_by_value(module)
             self.given = ray.put(self.nets), ray.put(self.data)
         return ray
 
@@ -161,7 +165,10 @@ class RayEngine:
             for k, answer in sent.items():
                 try:
                     content = ray.get(answer)
-                except ray.exceptions.RayActorError:
+                except ray.exceptions.RayActorError as error:
+                    if error.actor_init_failed:
+                        why = str(error).strip().splitlines()[-1]
+                        raise RunFailed(f"a worker of Ray could not start: {why}") from None
                     if self.workers.pop(k % self.processes, None) is not None:
                         logger.warning("a worker died; its slices are trained again")
                     continue
@@ -221,7 +228,7 @@ def start_ray(processes: int) -> None:
     with os.fdopen(os.open(folder / "token", os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY), "wb") as file:
         file.write(secrets.token_hex(32).encode())
     os.environ.pop("RAY_AUTH_TOKEN", None)
-    os.environ.update(SETTINGS, RAY_AUTH_TOKEN_PATH=str(folder / "token"))
+    os.environ.update(SETTINGS, RAY_AUTH_TOKEN_PATH=str(folder / "token"), PYTHONPATH=_import_path())
     raylet = import_module("ray._raylet")
     raylet.Config.initialize("")  # Ray reads the settings when it is imported, which may have been before
     raylet.AuthenticationTokenLoader.instance().reset_cache()
@@ -245,13 +252,19 @@ def stop_ray() -> None:
     while _session:
         session = _session.pop()
         import_module("ray").shutdown()
-        for name in {*SETTINGS, "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
+        for name in {*SETTINGS, *CHANGED}:
             os.environ.pop(name, None)
             if name in session.environment:
                 os.environ[name] = session.environment[name]
         with contextlib.suppress(ValueError):  # not the main thread, where Ray sets no handler either
             signal.signal(signal.SIGTERM, session.handler)
         shutil.rmtree(session.folder, ignore_errors=True)
+
+
+def _import_path() -> str:
+    """Name the folders from which this process imports, for workers to import from them too."""
+    beside = [os.path.dirname(module.__file__ or "") for module in user_modules()]
+    return os.pathsep.join(dict.fromkeys(os.path.abspath(folder) for folder in [*sys.path, *beside]))
 
 
 class _Session(NamedTuple):

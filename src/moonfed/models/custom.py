@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from moonfed.core.tree import finite
 from moonfed.models.model import Encoder, EncoderSpec
 
 DRY_RUN_ROWS = 2
+USER_FILE = "moonfed_custom_"  # the module of a user's file begins with it
 
 
 @dataclass(frozen=True)
@@ -181,9 +183,14 @@ def _bind_factory(factory: Callable[..., Any], title: str) -> Callable[[EncoderS
     return call
 
 
+def user_modules() -> list[ModuleType]:
+    """List the modules that were imported from users' files; no other process finds them by their names."""
+    return [module for name, module in sys.modules.items() if name.startswith(USER_FILE)]
+
+
 def _import_file(path: Path) -> Any:
     """Import a file as a separate module; it may import the files beside it."""
-    name = f"moonfed_custom_{path.stem}"
+    name = f"{USER_FILE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file; --model needs FILE.py:NAME")
