@@ -2,11 +2,14 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from math import prod
@@ -68,10 +71,13 @@ def equal(one: Trial, two: Trial) -> bool:
     return same_bits((one.state, one.memory), (two.state, two.memory))
 
 
-@pytest.mark.parametrize("name", ["moon", "scaffold"])
-def test_two_workers_give_the_bits_of_one_process_with_the_same_slices(name, ray):
-    config = settings(name, model__model="cnn", data__parties=8, run__gamma=True)
-    assert equal(*trained("ray", config), *trained("auto", config))
+def test_two_workers_give_the_bits_of_one_process_with_the_same_slices(ray):
+    moon, scaffold = (
+        settings(name, model__model="cnn", data__parties=8, run__gamma=True) for name in ("moon", "scaffold")
+    )
+    together = trained("ray", moon, scaffold)  # workers start once for both, and each has the bits of a run alone
+    assert equal(together[0], *trained("auto", moon))
+    assert equal(together[1], *trained("auto", scaffold))
 
 
 def test_three_slices_of_several_trials_and_methods_give_the_bits_of_one_process(ray):
@@ -178,12 +184,49 @@ def test_a_run_resumed_by_another_engine_has_the_same_bits_and_records_its_slice
     assert bits(tmp_path / "run") == bits(tmp_path / "other")
 
 
+def test_a_users_encoder_and_the_file_beside_it_reach_the_workers(tmp_path: Path):
+    """Ray starts after the file was read, as in a command."""
+    (tmp_path / "widths.py").write_text("WIDTH = 6\n")
+    code = "import torch\nfrom widths import WIDTH\n\nclass Mine(torch.nn.Module):\n    def __init__(self, shape):\n"
+    code += "        super().__init__()\n        self.layer = torch.nn.Linear(64, WIDTH)\n\n"
+    (tmp_path / "mine.py").write_text(
+        code + "    def forward(self, x):\n        return self.layer(x.flatten(1)).relu()\n"
+    )
+    asked = ["run", *QUICK, "--model", f"{tmp_path / 'mine.py'}:Mine", "--rounds", "1"]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        answer = pool.submit(moonfed, *asked, "--engine", "ray", "--threads", "2", "--out", tmp_path / "ray").result()
+    assert answer.code == 0, answer.err
+    assert moonfed(*asked, "--slices", "2", "--out", tmp_path / "one").code == 0
+    assert bits(tmp_path / "ray") == bits(tmp_path / "one")
+
+
 def test_nobody_else_can_read_the_token(ray):
     token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
     assert token.stat().st_mode & 0o077 == 0
     assert token.parent.stat().st_mode & 0o077 == 0
     assert ray._raylet.get_authentication_mode() == ray._raylet.AuthenticationMode.TOKEN
     assert Path(ray._private.worker._global_node.get_session_dir_path()).is_relative_to(token.parent)
+
+
+STRANGER = """
+import sys
+from ray._raylet import GcsClient
+print(GcsClient(address=sys.argv[1]).internal_kv_get(b"key", None, timeout=2))
+"""
+
+
+def test_nobody_may_speak_to_ray_without_the_token(ray):
+    address = ray._private.worker._global_node.gcs_address
+
+    def knock(**environment: str) -> subprocess.CompletedProcess[str]:
+        known = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment}
+        return subprocess.run([sys.executable, "-c", STRANGER, address], env=known, capture_output=True, text=True)
+
+    for stranger in (knock(), knock(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64)):
+        assert stranger.returncode == 1
+        assert "InvalidAuthToken" in stranger.stderr
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+    assert knock(**{name: os.environ[name] for name in names}).stdout == "None\n"
 
 
 def test_without_the_package_it_is_refused_in_a_line(monkeypatch):
@@ -223,7 +266,7 @@ def test_a_command_that_is_stopped_leaves_nothing_running(number: signal.Signals
         assert answer.err.splitlines()[-1].startswith("moonfed: stopped after round")
         assert token not in tokens_of()
         assert not Path(token.partition("=")[2]).parent.exists()
-    else:  # nobody is left to end Ray's two agents, which notice within a minute
+    else:  # nobody is left to end Ray's two agents, which notice within two minutes
         ends = time.monotonic() + 20
         while token in tokens_of(names=TRAINING) and time.monotonic() < ends:
             time.sleep(0.1)
