@@ -4,6 +4,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -271,3 +272,4 @@ def test_a_command_that_is_stopped_leaves_nothing_running(number: signal.Signals
         while token in tokens_of(names=TRAINING) and time.monotonic() < ends:
             time.sleep(0.1)
         assert token not in tokens_of(names=TRAINING)
+        shutil.rmtree(Path(token.partition("=")[2]).parent)
