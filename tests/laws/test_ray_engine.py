@@ -252,6 +252,16 @@ def tokens_of(parent: int | None = None, names: Sequence[bytes] = (b"",)) -> set
     return found
 
 
+def processes_with(token: str) -> list[int]:
+    """List the processes whose environment has a token's file."""
+    found: list[int] = []
+    for place in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if place.name.isdigit() and token.encode() in (place / "environ").read_bytes().split(b"\0"):
+                found.append(int(place.name))
+    return found
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_stopped_leaves_nothing_running(number: signal.Signals, tmp_path: Path):
@@ -272,4 +282,7 @@ def test_a_command_that_is_stopped_leaves_nothing_running(number: signal.Signals
         while token in tokens_of(names=TRAINING) and time.monotonic() < ends:
             time.sleep(0.1)
         assert token not in tokens_of(names=TRAINING)
+        for pid in processes_with(token):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         shutil.rmtree(Path(token.partition("=")[2]).parent)
