@@ -17,14 +17,14 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from moonfed.engines.base import Engine, Job, JobResult
 from moonfed.engines.devices import single_threaded
 from moonfed.engines.stacked.stack_spec import MIN_LANES
-from moonfed.engines.stacked.stacked_engine import shape_of
+from moonfed.engines.stacked.stacked_engine import stackable
 from moonfed.engines.worker_codec import decode_results, encode_results
 
 logger = logging.getLogger(__name__)
@@ -139,21 +139,12 @@ def can_fork() -> bool:
 
 
 def cut(jobs: Sequence[Job]) -> list[Unit]:
-    """Cut a cohort into units of jobs that may share a stack, about equally long; the longest unit first.
-
-    The only party of its trial with batches of its size is a unit by itself, any other has company: so a trial gets
-    the same bits whether other trials are there or not.
-    """
+    """Cut a cohort into units of jobs that may share a stack, about equally long; the longest unit first."""
     steps = [len(job.plan.rows) for job in jobs]
-    groups: dict[Hashable, Unit] = {}
-    units: list[Unit] = []
-    for i, job in enumerate(jobs):
-        if job.peers == 1:
-            units.append([i])
-        else:
-            groups.setdefault(shape_of(job), []).append(i)
+    alone, groups = stackable(jobs)
+    units: list[Unit] = [[i] for i in alone]
     least = MIN_UNITS if len(groups) < MANY_SHAPES else 1
-    for members in groups.values():
+    for members in groups:
         count = max(1, min(len(members) // MIN_LANES, max(least, -(-len(members) // JOBS_PER_UNIT)), MAX_UNITS))
         own: list[Unit] = [[] for _ in range(count)]
         for i in sorted(members, key=lambda i: -steps[i]):

@@ -1,11 +1,11 @@
 """Cuts a cohort into slices that may be trained apart; the cut depends on the jobs alone, never on who is free."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from moonfed.engines.base import Engine, Job, JobResult
 from moonfed.engines.devices import single_threaded
 from moonfed.engines.stacked.stack_spec import MIN_LANES
-from moonfed.engines.stacked.stacked_engine import shape_of
+from moonfed.engines.stacked.stacked_engine import stackable
 
 Slice = list[int]  # places of jobs in the cohort, in order
 
@@ -37,18 +37,12 @@ def cut_slices(jobs: Sequence[Job], slices: int) -> list[Slice]:
     """Cut a cohort into at most so many slices, about equally long.
 
     Jobs that may share a stack are cut into contiguous parts. No part holds a single one of them, whose kernels would
-    give other bits, unless it is the only party of its trial with batches of its size: so a trial gets the same bits
-    whether other trials are there or not.
+    give other bits.
     """
     steps = [len(job.plan.rows) for job in jobs]
-    groups: dict[Hashable, Slice] = {}
-    parts: list[Slice] = []
-    for i, job in enumerate(jobs):
-        if job.peers == 1:
-            parts.append([i])
-        else:
-            groups.setdefault(shape_of(job), []).append(i)
-    for members in groups.values():
+    alone, groups = stackable(jobs)
+    parts: list[Slice] = [[i] for i in alone]
+    for members in groups:
         parts += _contiguous_parts(members, steps, max(1, min(slices, len(members) // MIN_LANES)))
     found: list[Slice] = [[] for _ in range(min(slices, len(parts)))]
     for part in sorted(parts, key=lambda part: -sum(steps[i] for i in part)):  # the longest first

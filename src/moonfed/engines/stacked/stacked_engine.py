@@ -229,6 +229,20 @@ def _static_settings(local: LocalRule) -> tuple[tuple[str, Hashable], ...]:
     return tuple((f.name, getattr(local, f.name)) for f in fields(local) if f.name not in free)
 
 
+def stackable(jobs: Sequence[Job]) -> tuple[list[int], list[list[int]]]:
+    """Find the places of jobs that may share a stack, by shape, and before them those that train alone.
+
+    Alone is the only party of its trial with batches of its size: any other has company of its own trial, so that a
+    trial gets the same bits whether other trials are there or not.
+    """
+    alone = [i for i, job in enumerate(jobs) if job.peers == 1]
+    groups: dict[Hashable, list[int]] = {}
+    for i, job in enumerate(jobs):
+        if job.peers > 1:
+            groups.setdefault(shape_of(job), []).append(i)
+    return alone, list(groups.values())
+
+
 def _shapes(value: Slots | Snapshot | Tensors | Tensor) -> Hashable:
     """List the names, shapes and types of all tensors in a slot or in several."""
     if isinstance(value, Tensor):
