@@ -12,7 +12,7 @@ from moonfed.core.seeds import torch_seeded, torch_streams_held
 from moonfed.core.tree import leaves, tree_map
 from moonfed.engines import EngineOptions
 from moonfed.engines.cuda import cuda_graphs
-from moonfed.engines.cuda.compiler import compile_function, copied_as_they_lie
+from moonfed.engines.cuda.compiler import compile_function, copied_with_strides
 from moonfed.engines.cuda.precision import with_precision
 from moonfed.engines.party_round import prepare
 from moonfed.engines.stacked.lanes import LaneState, Stack, gather_batches
@@ -46,8 +46,8 @@ def test_a_step_compiled_from_a_copy_of_its_networks_is_the_step(tmp_path, monke
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     spec, trees = one_lane()
     copies = spec._replace(nets=copy.deepcopy(spec.nets))
-    compiled = compile_function(cuda_graphs._step, copies, copied_as_they_lie(trees))
-    ours = copied_as_they_lie(trees)
+    compiled = compile_function(cuda_graphs._step, copies, copied_with_strides(trees))
+    ours = copied_with_strides(trees)
     compiled(ours)
     cuda_graphs._step(spec, *trees)
     for one, other in zip(leaves(ours), leaves(trees), strict=True):

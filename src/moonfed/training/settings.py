@@ -257,7 +257,7 @@ class RunSettings(Section):
     )
     compile: bool = Field(
         True,
-        description="compile the stacked engine's step on a GPU if the run is long enough",
+        description="compile the stacked engine's step on a GPU while it trains, if the run is long enough",
         json_schema_extra={"flag": "--compile/--no-compile"},
     )
     gamma: bool = Field(

@@ -77,7 +77,7 @@ class Compilation:
     def __init__(self, spec: StackSpec, work: Mapping[str, tuple[StackFunction, Any]], device: torch.device) -> None:
         self.device = device
         self.spec = spec._replace(nets=copy.deepcopy(spec.nets))  # a forward pass puts weights into the modules
-        self.work = {name: (function, copied_as_they_lie(trees)) for name, (function, trees) in work.items()}
+        self.work = {name: (function, copied_with_strides(trees)) for name, (function, trees) in work.items()}
         self.compiled: dict[str, Compiled] = {}
         self.done = threading.Event()
         _thread().waiting.put(self)
@@ -97,8 +97,8 @@ class Compilation:
             self.done.set()
 
 
-def copied_as_they_lie(trees: Any) -> Any:
-    """Copy tensors with their order in memory, for which code is compiled."""
+def copied_with_strides(trees: Any) -> Any:
+    """Copy tensors with their strides, for which code is compiled."""
 
     def duplicate(t: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)

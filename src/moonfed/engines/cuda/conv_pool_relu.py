@@ -30,7 +30,7 @@ NONE = 4  # the winner of a window without a positive value
 class Layer(NamedTuple):
     """What the kernels are compiled for."""
 
-    wide: int  # input channels
+    channels: int  # of the input
     out: int
     height: int
     width: int
@@ -72,21 +72,21 @@ class Layer(NamedTuple):
         return sizes | {
             "OUT_PER_THREAD": even_share(self.out, 8 if self.pooled[0] * self.pairs >= FEW_PAIRS else 4),
             "GRAD_OUT_PER_THREAD": even_share(self.out, max(1, min(8, MAX_SUMS // self.kernel**2))),
-            "IN_PER_THREAD": even_share(self.wide, 8 if self.places[0] * self.places[1] >= FEW_PAIRS else 4),
+            "IN_PER_THREAD": even_share(self.channels, 8 if self.places[0] * self.places[1] >= FEW_PAIRS else 4),
             "PAIRS_PER_BLOCK": even_share(self.pairs, 8),
             "THREADS": THREADS,
         }
 
     def blocks(self, channels: str) -> int:
         """Count the shares in which a kernel's blocks or warps divide the channels."""
-        return -(-(self.wide if channels == "IN_PER_THREAD" else self.out) // self.macros[channels])
+        return -(-(self.channels if channels == "IN_PER_THREAD" else self.out) // self.macros[channels])
 
     def fits(self) -> bool:
         """Whether the kernels are made for it."""
         if not (self.pad < self.kernel <= MAX_KERNEL and min(self.height, self.width) + 2 * self.pad > self.kernel):
             return False
-        small = self.wide * self.kernel**2 <= MAX_PATCH_VALUES and self.out <= MAX_OUT_CHANNELS
-        values = self.batch * max(self.wide * self.height * self.width, self.out * self.pooled[0] * self.pooled[1])
+        small = self.channels * self.kernel**2 <= MAX_PATCH_VALUES and self.out <= MAX_OUT_CHANNELS
+        values = self.batch * max(self.channels * self.height * self.width, self.out * self.pooled[0] * self.pooled[1])
         small = small and values < 2**31  # of a lane: places are 32-bit numbers
         return small and max(self.shared_bytes()) <= MAX_SHARED_BYTES and self.blocks("GRAD_OUT_PER_THREAD") <= 32
 
@@ -96,7 +96,7 @@ class Layer(NamedTuple):
         out, wide = (-(-macros[k] // 4) * 4 * taps for k in ("OUT_PER_THREAD", "IN_PER_THREAD"))
         band = (self.kernel + 1) * (4 * macros["PAIRS_PER_BLOCK"] + self.kernel - 1) * IMAGES
         sums = self.blocks("GRAD_OUT_PER_THREAD") * (taps + 1) * (IMAGES + 1)
-        return 4 * self.wide * out, 4 * (band + sums), 4 * self.out * wide
+        return 4 * self.channels * out, 4 * (band + sums), 4 * self.out * wide
 
     def tiles(self, pairs: int) -> int:
         """Count the tiles of images and pairs: one for each block of threads."""
@@ -176,15 +176,15 @@ def weight_gradient_cuda(x: Tensor, w: Tensor, grad: Tensor, winner: Tensor, pad
     """Compute the same by our kernels: parts of the batch in blocks of their own, added in a fixed order."""
     layer, lanes = layer_of(x, w, pad), w.shape[0]
     warps = layer.blocks("GRAD_OUT_PER_THREAD")
-    wanted = -(-WARPS_WANTED // (lanes * layer.wide * warps * layer.image_tiles))
+    wanted = -(-WARPS_WANTED // (lanes * layer.channels * warps * layer.image_tiles))
     count = layer.image_tiles * max(1, min(wanted, layer.pooled[0] // 2))
     assert x.data_ptr() % 16 == 0, "four images are read at once"
-    numbers = layer.out * (layer.wide * layer.kernel**2 + 1)
+    numbers = layer.out * (layer.channels * layer.kernel**2 + 1)
     parts = w.new_empty(lanes, count, numbers)
     grad_w, grad_b = w.new_empty(w.shape), w.new_empty(w.shape[:2])
     kernels = compiled_for(layer, True, x.device)
     tensors = (x.contiguous(), grad.contiguous(), winner.contiguous(), parts)
-    kernels.launch("weight_gradient", (count, layer.wide, lanes), 32 * warps, *tensors)
+    kernels.launch("weight_gradient", (count, layer.channels, lanes), 32 * warps, *tensors)
     kernels.launch("add_parts", (-(-numbers // THREADS), 1, lanes), THREADS, parts, grad_w, grad_b, count)
     return grad_w, grad_b
 
@@ -215,7 +215,10 @@ def images_last_cuda(grad: Tensor, w: Tensor, height: int, width: int, pad: int)
 def input_gradient(w: Tensor, grad: Tensor, winner: Tensor, height: int, width: int, pad: int) -> Tensor:
     """Return the gradient of the input, whose height and width are given."""
     layer, lanes = layer_behind(w, grad, height, width, pad), w.shape[0]
-    images, sizes = grad.new_empty(layer.batch, lanes * layer.wide, height, width), ((1, 1), (pad, pad), (1, 1), lanes)
+    images, sizes = (
+        grad.new_empty(layer.batch, lanes * layer.channels, height, width),
+        ((1, 1), (pad, pad), (1, 1), lanes),
+    )
     scattered = _scattered(layer, grad, winner)
     grad_x, _, _ = convolution_backward(scattered, images, w.flatten(0, 1), *sizes, [True, False, False])
     assert grad_x is not None
@@ -232,7 +235,7 @@ def input_gradient_cuda(w: Tensor, grad: Tensor, winner: Tensor, height: int, wi
     """Compute the same by our kernel: 2x2 places per thread."""
     layer, lanes = layer_behind(w, grad, height, width, pad), w.shape[0]
     grid = layer.tiles(layer.places[0] * layer.places[1]), layer.blocks("IN_PER_THREAD"), lanes
-    grad_x = grad.new_empty(lanes, layer.wide, height, width, layer.batch)
+    grad_x = grad.new_empty(lanes, layer.channels, height, width, layer.batch)
     tensors = (w.contiguous(), grad.contiguous(), winner.contiguous(), grad_x)
     compiled_for(layer, True, w.device).launch("input_gradient", grid, THREADS, *tensors)
     return grad_x

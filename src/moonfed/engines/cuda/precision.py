@@ -40,13 +40,13 @@ def with_precision(nets: Nets, precision: str, sample: Tensor) -> Nets:
     """Return the networks as an engine of a precision uses them; the given ones are not changed."""
     if precision == "fp32":
         return nets
-    inner = _bears_channels_last(nets.inference, sample)
-    networks = (_for_tensor_cores(net, precision == "fp16", inner) for net in (nets.training, nets.inference))
+    channels_last = _accepts_channels_last(nets.inference, sample)
+    networks = (_for_tensor_cores(net, precision == "fp16", channels_last) for net in (nets.training, nets.inference))
     return nets._replace(**dict(zip(("training", "inference"), networks, strict=True)))
 
 
 @torch.no_grad()
-def _bears_channels_last(net: nn.Module, sample: Tensor) -> bool:
+def _accepts_channels_last(net: nn.Module, sample: Tensor) -> bool:
     """Try a network on rows with channels innermost: one that calls view on them may refuse."""
     if sample.dim() != 4:
         return False

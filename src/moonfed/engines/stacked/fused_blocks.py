@@ -68,16 +68,16 @@ def block_at(modules: Sequence[nn.Module]) -> Block | None:
     conv = modules[0]
     if not isinstance(conv, nn.Conv2d) or not _is_plain(conv):
         return None
-    parts = [(at, module) for at, module in enumerate(modules) if at and not _is_just(module, nn.Identity)][:2]
+    parts = [(at, module) for at, module in enumerate(modules) if at and not _is_exactly(module, nn.Identity)][:2]
     pools = [module for _, module in parts if isinstance(module, nn.MaxPool2d) and _is_two_by_two(module)]
-    relus = [module for _, module in parts if _is_just(module, nn.ReLU)]
+    relus = [module for _, module in parts if _is_exactly(module, nn.ReLU)]
     if len(pools) != 1 or len(relus) != 1:
         return None
     block = Block(conv, parts[1][0] + 1)
     return None if any(_has_hooks(module) for module in modules[: block.modules]) else block
 
 
-def _is_just(module: nn.Module, kind: type[nn.Module]) -> bool:
+def _is_exactly(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether a module is of a class, and not of one derived from it, which may do something else."""
     return type(module) is kind
 
@@ -90,11 +90,11 @@ def _has_hooks(module: nn.Module) -> bool:
 def _is_plain(conv: nn.Conv2d) -> bool:
     alone = conv.stride == conv.dilation == (1, 1) and conv.groups == 1 and conv.padding_mode == "zeros"
     square = conv.kernel_size[0] == conv.kernel_size[1] and not isinstance(conv.padding, str)
-    return _is_just(conv, nn.Conv2d) and alone and square and len(set(pair(conv.padding))) == 1
+    return _is_exactly(conv, nn.Conv2d) and alone and square and len(set(pair(conv.padding))) == 1
 
 
 def _is_two_by_two(pool: nn.MaxPool2d) -> bool:
-    plain = _is_just(pool, nn.MaxPool2d) and not pool.ceil_mode and not pool.return_indices
+    plain = _is_exactly(pool, nn.MaxPool2d) and not pool.ceil_mode and not pool.return_indices
     sizes = pair(pool.kernel_size) == pair(pool.stride) == (2, 2)
     return plain and sizes and pair(pool.padding) == (0, 0) and pair(pool.dilation) == (1, 1)
 
